@@ -7,9 +7,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 
 use floodwall_bpf::cookie::Offer;
 use floodwall_bpf::cookie::host::NO_SCALING;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 
 /// Bytes of the headers of an answer: IPv4, IPv6.
 const HEADERS: (u32, u32) = (40, 60);
@@ -98,16 +102,34 @@ impl Facts {
 pub struct ListeningPorts(BTreeSet<u16>);
 
 impl ListeningPorts {
-    /// As they are now. Reads no further than the listeners, which stand first.
+    /// As they are now. The kernel is asked for listeners alone (`SOCK_DIAG_BY_FAMILY`): its text
+    /// files go through the table of all connections too, which holds a core for milliseconds.
     #[must_use]
     pub fn read() -> Self {
+        Self(Self::by_netlink().unwrap_or_else(Self::by_text))
+    }
+
+    /// `None` where the kernel has no such interface.
+    fn by_netlink() -> Option<BTreeSet<u16>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let socket = socket_with(family, kind, flags, Some(netlink::SOCK_DIAG)).ok()?;
+        let mut ports = BTreeSet::new();
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            send(&socket, &listeners_wanted(family), SendFlags::empty()).ok()?;
+            listeners_told(&socket, &mut ports)?;
+        }
+        Some(ports)
+    }
+
+    fn by_text() -> BTreeSet<u16> {
         let mut ports = BTreeSet::new();
         for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
             let Ok(file) = fs::File::open(path) else { continue };
             let lines = BufReader::new(file).lines().skip(1).map_while(Result::ok);
             ports.extend(lines.map_while(|line| listener(&line)));
         }
-        Self(ports)
+        ports
     }
 
     /// Whether there is one on that port, at any address.
@@ -115,6 +137,56 @@ impl ListeningPorts {
     pub fn has(&self, port: u16) -> bool {
         self.0.contains(&port)
     }
+}
+
+/// Bytes of the head of a netlink message.
+const NETLINK_HEAD: usize = 16;
+/// Answers that are read at most: a few hundred listeners each.
+const ANSWERS_MAX: usize = 1024;
+
+/// A request for all TCP listeners of a family: the head, `struct inet_diag_req_v2`.
+fn listeners_wanted(family: AddressFamily) -> [u8; 72] {
+    const BY_FAMILY: u16 = 20;
+    const REQUEST_DUMP: u16 = 0x301;
+    const TCP: u8 = 6;
+    const LISTEN: u32 = 1 << 10;
+    let mut message = [0; 72];
+    let head = [&72_u32.to_ne_bytes()[..], &BY_FAMILY.to_ne_bytes(), &REQUEST_DUMP.to_ne_bytes()];
+    let rest = [&[0; 8][..], &[family.as_raw() as u8, TCP, 0, 0], &LISTEN.to_ne_bytes()];
+    let bytes = head.into_iter().chain(rest).flatten();
+    message.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    message
+}
+
+/// The ports in the answers up to the last; `None` for an error.
+fn listeners_told(socket: &OwnedFd, ports: &mut BTreeSet<u16>) -> Option<()> {
+    const ERROR: u16 = 2;
+    const DONE: u16 = 3;
+    let mut answer = vec![0; 1 << 15];
+    for _ in 0..ANSWERS_MAX {
+        // The kernel has the next answer ready before a call returns.
+        let (len, _) = recv(socket, &mut answer[..], RecvFlags::empty()).ok()?;
+        let mut rest = answer.get(..len)?;
+        while let Some((bytes, kind, port)) = message(rest) {
+            match kind {
+                ERROR => return None,
+                DONE => return Some(()),
+                _ => ports.extend(port),
+            }
+            rest = rest.get(bytes.next_multiple_of(4)..).unwrap_or_default();
+        }
+    }
+    None
+}
+
+/// The first message: its bytes, its kind, and the port of the `struct inet_diag_msg` that a
+/// listener's has.
+fn message(bytes: &[u8]) -> Option<(usize, u16, Option<u16>)> {
+    let [l0, l1, l2, l3, k0, k1, ..] = *bytes else { return None };
+    let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
+    let whole = bytes.get(..len).filter(|whole| whole.len() >= NETLINK_HEAD)?;
+    let port = whole.get(NETLINK_HEAD + 4..).and_then(|rest| rest.first_chunk());
+    Some((len, u16::from_ne_bytes([k0, k1]), port.map(|port| u16::from_be_bytes(*port))))
 }
 
 /// The port of a line of a listener; `None` of another socket.
@@ -159,6 +231,31 @@ mod tests {
         assert_eq!(larger.offers().0 >> 32 & 0xff, 10, "`rmem_max` counts too");
         let unscaled = Facts { scaling: false, ..USUAL };
         assert_eq!(unscaled.offers().0, wanted.0 | NO_SCALING);
+    }
+
+    #[test]
+    fn the_kernel_tells_listeners_and_no_connections() {
+        use std::net::{TcpListener, TcpStream};
+        let listeners = ["127.0.0.1:0", "[::1]:0"].map(|addr| TcpListener::bind(addr).unwrap());
+        let ports = listeners.each_ref().map(|it| it.local_addr().unwrap().port());
+        let held: Vec<_> =
+            listeners.iter().map(|it| TcpStream::connect(it.local_addr().unwrap())).collect();
+        let client = held[0].as_ref().unwrap().local_addr().unwrap().port();
+        let told = ListeningPorts::by_netlink().expect("Linux with TCP's diagnosis");
+        assert!(ports.iter().all(|port| told.contains(port)), "{told:?}");
+        assert!(!told.contains(&client), "a connection is no listener");
+        drop(listeners);
+        let told = ListeningPorts::by_netlink().unwrap();
+        assert!(ports.iter().all(|port| !told.contains(port)), "{told:?}");
+    }
+
+    #[test]
+    fn what_is_no_whole_message_is_none() {
+        assert_eq!(message(&[]), None);
+        assert_eq!(message(&[0; 16]), None);
+        assert_eq!(message(&[17, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        let done = [16, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(message(&done), Some((16, 3, None)));
     }
 
     #[test]

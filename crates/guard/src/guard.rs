@@ -25,12 +25,14 @@ use crate::loaded::Loaded;
 use crate::notice::Notice;
 use crate::pins::{self, Pins};
 use crate::rules::{self, RuleWatch};
-use crate::status::{PortStatus, Status};
+use crate::status::{self, PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
 const WAKES: u64 = 1_342;
 /// Nanoseconds of its rate that a prefix may send at once.
 const UDP_BURST: u64 = 250_000_000;
+/// Looks to which addresses are read once: a second.
+const SELDOM: u32 = 4;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
@@ -102,6 +104,7 @@ struct Seen {
     addresses: BTreeSet<[u8; 16]>,
     carries: bool,
     rules: RuleWatch,
+    looks: u32,
 }
 
 /// A guard in force: its programs are attached until it is dropped, or longer where pinned.
@@ -215,6 +218,7 @@ impl Guard {
             addresses,
             carries: true,
             rules: RuleWatch::new(breaking),
+            looks: 0,
         };
         write(&loaded, &settings, true)?;
         let (classify, adopt) = attach(&config, &loaded, index, before)?;
@@ -253,7 +257,11 @@ impl Guard {
         if turns || self.settings != before {
             self.tell(turns)?;
         }
-        follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+        self.seen.looks = self.seen.looks.wrapping_add(1);
+        // Where the table of routes is large this takes a while.
+        if self.seen.looks.is_multiple_of(SELDOM) {
+            follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+        }
         let carries = carries(&self.config.interface).unwrap_or(false);
         if carries != self.seen.carries {
             self.seen.carries = carries;
@@ -293,8 +301,8 @@ impl Guard {
 
     fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
         let listening = ListeningPorts::read();
-        let status = self.status()?;
-        let tcp = status.ports.iter().filter(|port| port.protocol == "tcp");
+        let ports = self.ports()?;
+        let tcp = ports.iter().filter(|port| port.protocol == "tcp");
         for (n, port) in tcp.enumerate() {
             let number = port.port;
             let listens = listening.has(number);
@@ -326,16 +334,26 @@ impl Guard {
     /// # Errors
     /// The kernel refuses to read a map.
     pub fn status(&self) -> Result<Status, GuardError> {
+        let by_number = |number| {
+            numbered(&self.config)
+                .find(|it| it.0 == number)
+                .map(|(_, protocol, port)| (protocol, port))
+        };
+        Ok(Status {
+            interface: self.config.interface.clone(),
+            paused: self.settings.paused,
+            ports: self.ports()?,
+            refused: status::refused(&self.loaded.ranked, boot_nanos(), by_number)?,
+        })
+    }
+
+    fn ports(&self) -> io::Result<Vec<PortStatus>> {
         let now = boot_nanos();
         let ports = numbered(&self.config).map(|(number, protocol, port)| {
             let values = self.loaded.tallies.get(&u32::from(number).to_ne_bytes())?;
             Ok(PortStatus::of(protocol, port, &values, now))
         });
-        Ok(Status {
-            interface: self.config.interface.clone(),
-            paused: self.settings.paused,
-            ports: ports.collect::<io::Result<_>>()?,
-        })
+        ports.collect()
     }
 
     /// What is guarded.

@@ -40,5 +40,5 @@ pub use self::{
     facts::{Facts, ListeningPorts},
     guard::{Guard, GuardConfig, UdpPort, Watch},
     notice::Notice,
-    status::{PortStatus, Status},
+    status::{PortStatus, REFUSED_MAX, RefusedPrefix, Status},
 };

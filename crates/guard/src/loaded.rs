@@ -7,9 +7,9 @@ use std::io;
 
 use floodwall_bpf::btf::Btf;
 use floodwall_bpf::cookie::host::{
-    BUCKETS, HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, SCRATCH_BYTES,
-    SETTING_WORDS, SOURCES, Tally, adopt, answer_syn, challenge_source, classify, prove_ack,
-    remember_source, share_datagrams,
+    BUCKETS, HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, RANK_WORDS,
+    RANKED, SCRATCH_BYTES, SETTING_WORDS, SOURCES, Tally, adopt, answer_syn, challenge_source,
+    classify, prove_ack, rank_source, remember_source, share_datagrams,
 };
 use floodwall_bpf::cookie::{KEY_ENTRIES, KEY_WORDS};
 use floodwall_bpf::{Assembler, NoProgram};
@@ -27,6 +27,7 @@ pub(crate) struct Loaded {
     pub(crate) ports: HostMap,
     pub(crate) settings: HostMap,
     pub(crate) tallies: HostMap,
+    pub(crate) ranked: HostMap,
     pub(crate) addresses: HostMap,
     /// Attached to the interface.
     pub(crate) classify: HostProgram,
@@ -59,6 +60,7 @@ impl Loaded {
         let proofs = create(HostMapKind::Array, 4, 8, PROOFS as u32)?;
         let buckets = create(HostMapKind::Array, 4, 8, BUCKETS as u32)?;
         let sources = create(HostMapKind::Array, 4, 8, SOURCES as u32)?;
+        let ranked = create(HostMapKind::Array, 4, RANK_WORDS * 8, RANKED as u32)?;
         let addresses = create(HostMapKind::Hash, 16, 8, ADDRESSES_MAX)?;
         let programs = create(HostMapKind::Programs, 4, 4, Program::COUNT as u32)?;
         let maps = HostMaps {
@@ -70,6 +72,7 @@ impl Loaded {
             proofs: proofs.fd(),
             buckets: buckets.fd(),
             sources: sources.fd(),
+            ranked: ranked.fd(),
             addresses: addresses.fd(),
             programs: programs.fd(),
         };
@@ -79,8 +82,13 @@ impl Loaded {
         let share = load("share", xdp, |a| share_datagrams(a, &maps))?;
         let classify = load("classify", xdp, |a| classify(a, &maps, &fields))?;
         let adopt = load("adopt", HostProgramKind::TcIngress, |a| adopt(a, &maps, assign))?;
-        let mut behind =
-            vec![(Program::Answer, answer), (Program::Prove, prove), (Program::Share, share)];
+        let rank = load("rank", xdp, |a| rank_source(a, &maps))?;
+        let mut behind = vec![
+            (Program::Answer, answer),
+            (Program::Prove, prove),
+            (Program::Share, share),
+            (Program::Rank, rank),
+        ];
         if challenges {
             let challenge = load("challenge", xdp, |a| challenge_source(a, &maps))?;
             let remember = load("remember", xdp, |a| remember_source(a, &maps))?;
@@ -93,6 +101,7 @@ impl Loaded {
             ports,
             settings,
             tallies,
+            ranked,
             addresses,
             classify,
             adopt,

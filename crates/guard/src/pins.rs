@@ -4,15 +4,16 @@
 //! takes the place of what is pinned: its programs are put behind the links, tc first, and its maps
 //! replace the old ones. Removing the folder ends the guard.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use floodwall_bpf::cookie::host::{HostSettings, PORT_ENTRIES, SETTING_WORDS, Tally};
+use floodwall_bpf::cookie::host::{HostSettings, PORT_ENTRIES, RANK_WORDS, SETTING_WORDS, Tally};
 use floodwall_device::host_bpf::{HostLink, HostMap, HostMapKind, boot_nanos};
 
 use crate::loaded::Loaded;
-use crate::status::{PortStatus, Status};
+use crate::status::{self, PortStatus, Status};
 
 /// Where guards are pinned, unless it is said.
 pub const FOLDER: &str = "/sys/fs/bpf/floodwall";
@@ -22,6 +23,7 @@ const ADOPT: &str = "tc";
 const SETTINGS: &str = "settings";
 const PORTS: &str = "ports";
 const TALLIES: &str = "tallies";
+const RANKED: &str = "ranked";
 const PROGRAMS: &str = "programs";
 
 /// What is pinned of an interface.
@@ -82,6 +84,7 @@ pub(crate) fn keep_maps(folder: &Path, loaded: &Loaded) -> io::Result<()> {
         (SETTINGS, &loaded.settings),
         (PORTS, &loaded.ports),
         (TALLIES, &loaded.tallies),
+        (RANKED, &loaded.ranked),
         // The kernel empties a map of programs that user space no longer holds.
         (PROGRAMS, &loaded.programs),
     ];
@@ -106,7 +109,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 /// # Errors
 /// A file cannot be removed.
 pub fn remove(folder: &Path) -> io::Result<()> {
-    for name in [CLASSIFY, ADOPT, SETTINGS, PORTS, TALLIES, PROGRAMS] {
+    for name in [CLASSIFY, ADOPT, SETTINGS, PORTS, TALLIES, RANKED, PROGRAMS] {
         gone(fs::remove_file(folder.join(name)))?;
     }
     gone(fs::remove_dir(folder))
@@ -121,13 +124,17 @@ pub fn status(folder: &Path, interface: &str) -> io::Result<Status> {
     let bytes = Tally::WORDS * 8;
     let tallies = HostMap::open(&folder.join(TALLIES), HostMapKind::PerCoreArray, 4, bytes)?;
     let [_, _, mode, ..] = words(&settings(folder)?)?;
-    let (mut found, now) = (Vec::new(), boot_nanos());
+    let (mut found, mut numbers, now) = (Vec::new(), BTreeMap::new(), boot_nanos());
     for port in 0..PORT_ENTRIES as u32 {
         let value = ports.get(&port.to_ne_bytes())?;
         for (number, protocol) in value.iter().zip(["tcp", "udp"]).filter(|(n, _)| **n != 0) {
             let values = tallies.get(&u32::from(*number).to_ne_bytes())?;
             found.push(PortStatus::of(protocol, port as u16, &values, now));
+            numbers.insert(*number, (protocol, port as u16));
         }
     }
-    Ok(Status { interface: interface.to_owned(), paused: mode & 2 != 0, ports: found })
+    let refused = HostMap::open(&folder.join(RANKED), HostMapKind::Array, 4, RANK_WORDS * 8)
+        .and_then(|ranked| status::refused(&ranked, now, |number| numbers.get(&number).copied()))?;
+    let (interface, paused) = (interface.to_owned(), mode & 2 != 0);
+    Ok(Status { interface, paused, ports: found, refused })
 }

@@ -1,8 +1,11 @@
-//! `Status`: what a guard has counted, by port and reason.
+//! `Status`: what a guard has counted, by port and reason, and the prefixes that it refused most.
 
+use core::net::IpAddr;
 use core::time::Duration;
+use std::io;
 
-use floodwall_bpf::cookie::host::Tally;
+use floodwall_bpf::cookie::host::{RANK_WORDS, RANKED, RankedSource, Tally};
+use floodwall_device::host_bpf::HostMap;
 
 /// The reasons by which is counted, with their names in output.
 const COUNTS: &[(&str, Tally)] = &[
@@ -70,6 +73,54 @@ impl PortStatus {
     }
 }
 
+/// Prefixes that are told at most.
+pub const REFUSED_MAX: usize = 16;
+
+/// A source prefix of which many frames were dropped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedPrefix {
+    /// The prefix: its first address, and its bits (IPv4 24, IPv6 64).
+    pub prefix: (IpAddr, u8),
+    /// `tcp` or `udp`, and the port.
+    pub port: (&'static str, u16),
+    /// Why: a name of [`PortStatus::counts`].
+    pub reason: &'static str,
+    /// About how many frames: one in 16 is looked at, and what others of the same entry of the
+    /// table sent is taken off.
+    pub frames: u64,
+    /// How long ago the last was looked at.
+    pub ago: Duration,
+}
+
+/// The loudest of them, the loudest first. `port` knows a port by its number.
+pub(crate) fn refused(
+    ranked: &HostMap,
+    now: u64,
+    port: impl Fn(u8) -> Option<(&'static str, u16)>,
+) -> io::Result<Vec<RefusedPrefix>> {
+    let mut found = Vec::new();
+    for number in 0..RANKED as u32 {
+        let bytes = ranked.get(&number.to_ne_bytes())?;
+        let mut words = [0_u64; RANK_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        }
+        let Some(source) = RankedSource::of(words) else { continue };
+        let reason = COUNTS.iter().find(|it| it.1 as usize == usize::from(source.reason));
+        let (Some((reason, _)), Some(port)) = (reason, port(source.port)) else { continue };
+        found.push(RefusedPrefix {
+            prefix: (source.prefix, source.bits),
+            port,
+            reason,
+            frames: source.frames,
+            ago: Duration::from_nanos(now.saturating_sub(source.last)),
+        });
+    }
+    found.sort_by_key(|it| core::cmp::Reverse(it.frames));
+    found.truncate(REFUSED_MAX);
+    Ok(found)
+}
+
 /// What a guard does and has counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -79,4 +130,6 @@ pub struct Status {
     pub paused: bool,
     /// Port by port.
     pub ports: Vec<PortStatus>,
+    /// The prefixes that were refused most, at most [`REFUSED_MAX`].
+    pub refused: Vec<RefusedPrefix>,
 }

@@ -8,9 +8,10 @@ use floodwall_base::{Address, Counter, DropReason, Family};
 use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction, icmp};
 use floodwall_packet::PacketBuf;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::OutgoingPacket;
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::OutgoingPacket;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 use crate::tap::TapEvent;

@@ -21,25 +21,25 @@ use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
-use crate::control::advertise::Advertisers;
-use crate::control::dhcp::Dhcp;
-use crate::control::dhcpv6::Dhcpv6;
-use crate::control::group_gateways::GroupGateways;
-use crate::control::multicast::MulticastGroups;
-use crate::control::router::InterfaceRouters;
-use crate::ip::echo::EchoRefusals;
+use crate::control::advertise::state::Advertisers;
+use crate::control::dhcp::state::Dhcp;
+use crate::control::dhcpv6::state::Dhcpv6;
+use crate::control::group_gateways::state::GroupGateways;
+use crate::control::multicast::state::MulticastGroups;
+use crate::control::router::state::InterfaceRouters;
+use crate::ip::echo::refusals::EchoRefusals;
 use crate::ip::exceptions::{EchoPaths, RawSent};
-use crate::ip::forward::Forwarding;
+use crate::ip::expected_datagrams::ExpectedDatagrams;
+use crate::ip::fib_pair::FibPair;
+use crate::ip::forward::forwarding::Forwarding;
 use crate::ip::path_cache::PathCache;
-use crate::ip::routes::FibPair;
-use crate::ip::udp_predict::ExpectedDatagrams;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
 };
 use crate::shards::{Role, Seat};
 use crate::stack::Stack;
-use crate::tcp::TcpShard;
+use crate::tcp::shard::TcpShard;
 use crate::triage::recent_peers::RecentPeers;
 use crate::watched::Watched;
 
@@ -179,7 +179,9 @@ pub(crate) fn stack(
 ) -> Result<Stack, ConfigError> {
     check(config)?;
     let Seat { worker, steering, role, inherited, remote, place, fibs } = seat;
-    let fibs = fibs.map_or_else(|| FibPair::of(&role, config, &mut random.secret), |fibs| *fibs);
+    let is_follower = matches!(role, Role::Follower(_));
+    let alone = || FibPair::of(is_follower, config, &mut random.secret);
+    let fibs = fibs.map_or_else(alone, |fibs| *fibs);
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);

@@ -35,7 +35,7 @@ pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use control::addresses::{AddAddress, AddressError};
 pub use control::host_view::{HostRouteError, NeighborReport, RouteReport};
 pub use control::multicast::GroupInterface;
-pub use control::router::Dns;
+pub use control::router::state::Dns;
 pub use floodwall_dhcp as dhcp_client;
 pub use floodwall_ip::access_list::{AccessList, AccessRule, AccessRuleError, RuleCount};
 pub use floodwall_ip::advertiser::{self, AdvertiserConfig, AdvertiserError};
@@ -51,16 +51,17 @@ pub use host::{Application, ApplicationChange, Host, HostError};
 pub use services::http_service::{StreamKind, StreamService};
 pub use services::tcp_service::TcpService;
 pub use shards::{NoSeat, Seat, Seats, seats};
+pub use sockets::Sockets;
+pub use sockets::error::{SendError, StartError};
 pub use sockets::inspect::{ConnectionReport, UdpSocketReport};
 pub use sockets::ping::PingSendError;
 pub use sockets::raw::RawSendError;
-pub use sockets::{SendError, Sockets, StartError};
 pub use stack::{Stack, accounts_needed};
 pub use stats::{Conservation, Fates, Stats};
 pub use tap::{
     PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
     source_of,
 };
-pub use tcp::TcpError;
-pub use tcp::drain::{Drained, HeldConnections};
+pub use tcp::drain::progress::{Drained, HeldConnections};
+pub use tcp::error::TcpError;
 pub use tcp::syn::ListenerReport;

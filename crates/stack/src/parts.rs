@@ -16,24 +16,24 @@ use floodwall_packet::PacketList;
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
-use crate::control::advertise::Advertisers;
-use crate::control::dhcp::Dhcp;
-use crate::control::dhcpv6::Dhcpv6;
-use crate::control::group_gateways::GroupGateways;
-use crate::control::multicast::MulticastGroups;
-use crate::control::router::InterfaceRouters;
-use crate::ip::echo::EchoRefusals;
+use crate::control::advertise::state::Advertisers;
+use crate::control::dhcp::state::Dhcp;
+use crate::control::dhcpv6::state::Dhcpv6;
+use crate::control::group_gateways::state::GroupGateways;
+use crate::control::multicast::state::MulticastGroups;
+use crate::control::router::state::InterfaceRouters;
+use crate::ip::echo::refusals::EchoRefusals;
 use crate::ip::exceptions::{EchoPaths, RawSent};
-use crate::ip::forward::Forwarding;
+use crate::ip::expected_datagrams::ExpectedDatagrams;
+use crate::ip::forward::forwarding::Forwarding;
 use crate::ip::path_cache::PathCache;
-use crate::ip::udp_predict::ExpectedDatagrams;
 use crate::remote::RemoteShard;
 use crate::shards::{Role, ShardPlace};
-use crate::tcp::drain::DrainProgress;
+use crate::tcp::drain::progress::DrainProgress;
 use crate::tcp::gro::GroFlow;
-use crate::tcp::syn::WallClock;
-use crate::triage::TriageScratch;
+use crate::tcp::wall_clock::WallClock;
 use crate::triage::recent_peers::RecentPeers;
+use crate::triage::scratch::TriageScratch;
 use crate::watched::Watched;
 
 /// The tables of one address family.
@@ -158,13 +158,18 @@ pub(crate) struct MemoryShare {
     pub(crate) has_moved: bool,
 }
 
+impl BurstState {
+    /// As the connection of a predicted segment: none.
+    pub(crate) const NO_CONNECTION: u32 = u32::MAX;
+}
+
 impl Default for BurstState {
     fn default() -> Self {
         Self {
             triage: Some(Box::default()).into(),
             more_arrives: false,
             follow: GroFlow::default(),
-            predicted: crate::tcp::predict::NONE,
+            predicted: Self::NO_CONNECTION,
             loopback: PacketList::new(),
         }
     }

@@ -1,30 +1,31 @@
-//! One core's protocol state, and the rounds in which it runs: an [`Engine`].
+//! One core's protocol state, and the rounds in which it runs: an
+//! [`Engine`](floodwall_packet::Engine).
 //!
 //! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst, then
 //! what the loopback holds; timed work is done in slices. Invariants: every packet that arrived and
 //! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
 //! allocation per packet; nothing here does I/O or reads a clock.
 
+mod engine;
+mod new;
+
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{
-    Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
+    Counter, DropReason, IfIndex, Instant, MacAddr, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
 use floodwall_ip::{FragmentStore, Interface, NeighborCache, neighbor::NeighborTableFull};
-use floodwall_packet::{
-    Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
-};
+use floodwall_packet::{Burst, PacketList};
 
-use crate::config::{ConfigError, StackConfig};
+use crate::config::StackConfig;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
 };
 use crate::round_context::RoundContext;
-use crate::shards::{Role, Seat};
-use crate::sockets::Sockets;
+use crate::shards::Role;
 use crate::stats::Stats;
 use crate::watched::Watched;
 
@@ -39,7 +40,7 @@ pub struct Stack {
     pub(crate) policy: PacketPolicy,
     pub(crate) sockets: SocketTables,
     /// Connections, where this stack has any.
-    pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
+    pub(crate) tcp: Option<Box<crate::tcp::shard::TcpShard>>,
     pub(crate) shard: ShardContext,
     pub(crate) burst: BurstState,
     pub(crate) memory: MemoryShare,
@@ -51,33 +52,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack with everything allocated that it will ever need.
-    ///
-    /// # Errors
-    /// A configuration that makes no sense: see [`ConfigError`].
-    pub fn new(
-        config: &StackConfig,
-        random: &mut Randomness,
-        now: Instant,
-    ) -> Result<Self, ConfigError> {
-        let alone = Steering::new(random.secret.hash_key(), 1);
-        Self::seated(config, Seat::alone(alone), random, now)
-    }
-
-    /// As [`Stack::new`], as one shard of a host with several workers. All its shards are made of
-    /// the same configuration; each has its own memory and randomness.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn seated(
-        config: &StackConfig,
-        seat: Seat,
-        random: &mut Randomness,
-        now: Instant,
-    ) -> Result<Self, ConfigError> {
-        crate::build::stack(config, seat, random, now)
-    }
-
     /// Which of its host's workers runs this stack.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
@@ -280,14 +254,6 @@ impl Stack {
         first
     }
 
-    /// The sockets, for the length of one slice: what an application on this core works with.
-    /// What it sends is appended to the round's departing packets.
-    pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
-        let mut sockets = Sockets::new(self, RoundContext::of(round));
-        sockets.stack.catch_up(&mut sockets.cx);
-        sockets
-    }
-
     /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
     ///
     /// # Errors
@@ -349,106 +315,6 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         self.leave_place();
-    }
-}
-
-impl Engine for Stack {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        let Round { now, pool, random, arrived, departing, peers, .. } = round;
-        let tapped = self.tap_begin(*now, arrived.iter(), departing.len());
-        let peers = peers.as_mut().map(Peers::again);
-        let mut cx = RoundContext { now: *now, pool, random, departing, peers };
-        self.share_memory(cx.pool);
-        self.catch_up(&mut cx);
-        let spent = self.receive(&mut cx, arrived);
-        // What an ICMP error has made ready: segments themselves transmit as they arrive.
-        self.tcp_transmit(&mut cx);
-        self.deliver_to_programs(&mut cx);
-        self.publish(&mut cx);
-        self.tap_end(cx.departing, tapped);
-        spent
-    }
-
-    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        let tapped = self.tap_begin_handed(round.now, handed, round.departing.len());
-        let mut cx = RoundContext::of(round);
-        self.share_memory(cx.pool);
-        self.catch_up(&mut cx);
-        let spent = self.adopt_all(&mut cx, handed);
-        self.tcp_transmit(&mut cx);
-        self.deliver_to_programs(&mut cx);
-        self.publish(&mut cx);
-        self.tap_end(cx.departing, tapped);
-        spent
-    }
-
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        let tapped = self.tap_begin(round.now, core::iter::empty(), round.departing.len());
-        let budget = round.budget;
-        let mut cx = RoundContext::of(round);
-        self.shard.restless = false;
-        self.share_memory(cx.pool);
-        self.catch_up(&mut cx);
-        let mut spent = Units(0);
-        if !self.burst.loopback.is_empty() {
-            spent = self.receive(&mut cx, &mut Burst::new());
-        }
-        spent = spent.plus(self.serve_programs(&mut cx));
-        self.deliver_to_programs(&mut cx);
-        let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
-        self.deliver_streams(&mut cx);
-        self.drain_on(&mut cx);
-        self.publish(&mut cx);
-        self.tap_end(cx.departing, tapped);
-        spent
-    }
-
-    fn departed(&mut self) {
-        if let Some(remote) = &mut self.shard.remote {
-            remote.departed();
-        }
-    }
-
-    fn rests(&mut self) -> bool {
-        let rests =
-            !self.has_to_repeat() && self.shard.remote.as_ref().is_none_or(|remote| remote.rests());
-        // What keeps it from its rest is to be seen to, also where no packet comes.
-        self.shard.restless = !rests;
-        rests
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        if self.shard.restless || !self.burst.loopback.is_empty() {
-            return Some(Instant::ORIGIN);
-        }
-        let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));
-        (first != Instant::FAR).then_some(first)
-    }
-
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        crate::triage::classify(self, burst, classes);
-    }
-
-    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
-        crate::link::rx_filter::fill(self, iface, wanted);
-    }
-
-    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
-        crate::tcp::syn_offers::fill(self, now, iface, offers);
-    }
-
-    fn syn_offers_changed(&self, now: Instant) -> u64 {
-        crate::tcp::syn_offers::changed(self, now)
-    }
-
-    fn syns_are_answered(&mut self, answered: bool) {
-        if let Some(tcp) = &mut self.tcp {
-            tcp.set.set_interface_answers(answered);
-        }
-    }
-
-    fn wants_changed(&self) -> u64 {
-        crate::link::rx_filter::changed(self)
     }
 }
 

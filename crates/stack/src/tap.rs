@@ -1,24 +1,25 @@
 //! `PacketTap`: copies of packets for an operator, taken on a running stack.
 //!
-//! Installed and removed at a worker's desk ([`Stack::set_tap`]); read by another thread. Without
-//! one a round pays one compare, a dropped packet another, a TCP segment a third. With one, what
-//! passes the filter is copied into records allocated beforehand. Invariants: nothing is allocated
-//! and nothing waits in a round; a record is a whole one, never torn. Not here: packets that the
-//! worker drops before the engine sees them (triage, the device), and segments of a run that is
-//! coalesced, whose drop is not told apart; both are counted as everywhere.
+//! Installed and removed at a worker's desk ([`Stack::set_tap`](crate::Stack::set_tap)); read by
+//! another thread. Without one a round pays one compare, a dropped packet another, a TCP segment a
+//! third. With one, what passes the filter is copied into records allocated beforehand. Invariants:
+//! nothing is allocated and nothing waits in a round; a record is a whole one, never torn. Not
+//! here: packets that the worker drops before the engine sees them (triage, the device), and
+//! segments of a run that is coalesced, whose drop is not told apart; both are counted as
+//! everywhere.
 //!
 //! # Under flood
 //! Reachable by every packet that the filter lets pass. Bound: the records of [`TapConfig`]. Worst
 //! work per packet: one header walk and one copy of `snap_len` bytes. When all records wait to be
 //! read the newest packet is not recorded, and counted: the next record tells how many.
 
+mod hooks;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{DropReason, Family, IfIndex, Instant, IpCidr};
-use floodwall_packet::{HandoffKind, HandoffList, PacketBuf, PacketList};
+use floodwall_packet::PacketBuf;
 use floodwall_sync::spsc::{self, Consumer, Producer};
-
-use crate::stack::Stack;
 
 /// Records of one tap at most.
 const RECORDS_MAX: usize = 4096;
@@ -367,66 +368,6 @@ impl TapReader {
         // The record came from there.
         let _ = self.free.push(record);
         Some(result)
-    }
-}
-
-impl Stack {
-    /// Has packets copied, or no more; returns the tap before.
-    pub fn set_tap(&mut self, tap: Option<Box<PacketTap>>) -> Option<Box<PacketTap>> {
-        core::mem::replace(&mut self.tap, tap)
-    }
-
-    /// Whether a tap is installed.
-    #[must_use]
-    pub const fn has_tap(&self) -> bool {
-        self.tap.is_some()
-    }
-
-    /// A round begins with these packets; returns how many are departing already.
-    #[inline]
-    pub(crate) fn tap_begin<'p>(
-        &mut self,
-        now: Instant,
-        arrived: impl Iterator<Item = &'p PacketBuf>,
-        departing: usize,
-    ) -> usize {
-        if let Some(tap) = &mut self.tap {
-            tap.now = now;
-            if !tap.config.dropped_only {
-                arrived.for_each(|packet| tap.take(packet, TapEvent::Arrived));
-            }
-        }
-        departing
-    }
-
-    /// The same with what another worker received: frames that no stack has looked at.
-    #[inline]
-    pub(crate) fn tap_begin_handed(
-        &mut self,
-        now: Instant,
-        handed: &HandoffList,
-        departing: usize,
-    ) -> usize {
-        let frames = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Frame);
-        self.tap_begin(now, frames.map(|handoff| &handoff.packet), departing)
-    }
-
-    /// The segment that was kept is dropped.
-    #[cold]
-    pub(crate) fn tap_dropped_held(&mut self, reason: DropReason) {
-        if let Some(tap) = &mut self.tap {
-            tap.dropped_held(reason);
-        }
-    }
-
-    /// A round ends: what it has added to the departing packets leaves.
-    #[inline]
-    pub(crate) fn tap_end(&mut self, departing: &PacketList, before: usize) {
-        if let Some(tap) = &mut self.tap
-            && !tap.config.dropped_only
-        {
-            departing.iter().skip(before).for_each(|packet| tap.take(packet, TapEvent::Sent));
-        }
     }
 }
 

@@ -11,74 +11,35 @@
 //! `ICMP_ERROR_RATE` and `ICMP_PEER_RATE`; handshakes are the SYN cache's matter.
 
 pub(crate) mod drain;
+pub(crate) mod error;
+pub(crate) mod shard;
 pub(crate) mod syn;
 pub(crate) mod syn_offers;
+pub(crate) mod wall_clock;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::num::NonZeroU8;
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_ip::icmp_limit::{IcmpAllowance, IcmpLimit};
+use floodwall_ip::icmp_limit::IcmpAllowance;
 use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
-    IcmpHeard, IcmpSays, ListenError, ListenerId, OpenError, OutgoingSegment, RecvError,
-    SegmentInput, SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings,
-    TcpState, Transmit,
+    IcmpHeard, IcmpSays, ListenerId, OpenError, OutgoingSegment, RecvError, SegmentInput,
+    SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
-use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{OutgoingPacket, OutputPath};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
+use crate::ip::rx_meta::RxMeta;
+use crate::parts::BurstState;
 use crate::round_context::RoundContext;
 use crate::sockets::{Sockets, scope_of};
 use crate::stack::Stack;
-
-/// The TCP of one shard.
-pub(crate) struct TcpShard {
-    pub(crate) set: ConnectionTable,
-    /// Rate limit of resets that belong to no connection.
-    pub(crate) resets: IcmpLimit,
-    /// The next application's number.
-    owners: u32,
-}
-
-impl TcpShard {
-    pub(crate) const fn new(set: ConnectionTable, resets: IcmpLimit) -> Self {
-        Self { set, resets, owners: 0 }
-    }
-
-    /// A number under which an application's events are kept apart from the others'.
-    pub(crate) fn next_owner(&mut self) -> u32 {
-        let owner = self.owners;
-        self.owners = (owner + 1) % floodwall_tcp::OWNERS_MAX as u32;
-        owner
-    }
-}
-
-/// Why a connection was not opened, or a port not listened on.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TcpError {
-    /// This stack has no TCP connections.
-    #[error("TCP is disabled on this stack: raise tcp_connections_max")]
-    Off,
-    /// The address is none of ours.
-    #[error("{0} is no address of this host")]
-    NotOurs(IpAddr),
-    /// No route or no source address leads there.
-    #[error("no route leads to {0}")]
-    NoRoute(IpAddr),
-    /// The connection was not opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The listener was not opened.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-}
+use crate::tcp::error::TcpError;
 
 /// The ends of a flow as its family has them.
 enum FlowEnds {
@@ -192,7 +153,7 @@ impl Stack {
     /// The burst has ended: what waits in a train is taken, and answered.
     #[inline]
     pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
-        self.burst.predicted = predict::NONE;
+        self.burst.predicted = BurstState::NO_CONNECTION;
         let Some(tcp) = &mut self.tcp else { return };
         if !tcp.set.has_train() {
             return;

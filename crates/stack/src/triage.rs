@@ -17,26 +17,31 @@
 //! 894, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
 pub(crate) mod recent_peers;
+pub(crate) mod scratch;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::BURST_MAX;
-use floodwall_base::{Family, IfIndex, MacAddr};
+use floodwall_base::{Family, MacAddr};
 use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
-use floodwall_udp::{DatagramKey, LookupSlot, PortProbe};
+use floodwall_udp::{DatagramKey, LookupSlot};
 use floodwall_wire::{
-    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, dhcpv6, ethernet, icmpv4, ipv4,
-    ipv6,
+    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
-use crate::ip::forward::{CrossingPacket, flows};
+use self::scratch::{TriageQuery, TriageScratch, of_dialogue};
+use self::unwanted::UnwantedPacket;
+use crate::ip::forward::crossing::CrossingPacket;
+use crate::ip::forward::flows;
 use crate::ip::rx::takes_any;
 use crate::stack::Stack;
 use crate::triage::plain::{PlainPacket, PlainVerdict};
-use crate::triage::recent_peers::{PeerSlot, QUOTA, RecentPeer};
+use crate::triage::recent_peers::{PeerSlot, QUOTA, peer_of};
 
+mod note_answered;
 mod plain;
+mod unwanted;
 
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
@@ -59,71 +64,6 @@ enum TriageLook {
     Error(DatagramKey),
     /// The class of the dialogue between these ends: the packet is for others.
     Transit(flows::DialogueSlot),
-}
-
-/// Other properties of a packet that was queued for a table look-up.
-#[derive(Clone, Copy)]
-struct TriageQuery {
-    /// Its number in the burst.
-    at: usize,
-    is_error: bool,
-    iface: IfIndex,
-}
-
-/// What is noted of a burst: kept from one to the next, for to clear 7 KiB would cost as much as to
-/// parse a fifth of it.
-pub(crate) struct TriageScratch {
-    /// What plain datagrams seek, and their numbers in the burst.
-    sought: [(PortProbe, u8); BURST_MAX],
-    /// Numbers of those that need a closer look.
-    left: [u8; BURST_MAX],
-    questions: [TriageQuery; BURST_MAX],
-    asked: [LookupSlot; BURST_MAX],
-    /// Dialogues of others that packets may be of, and their numbers in the burst.
-    transits: [(flows::DialogueSlot, u8); BURST_MAX],
-}
-
-impl Default for TriageScratch {
-    fn default() -> Self {
-        let nothing = TriageQuery { at: 0, is_error: false, iface: IfIndex(0) };
-        Self {
-            sought: [(PortProbe::NOTHING, 0); BURST_MAX],
-            left: [0; BURST_MAX],
-            questions: [nothing; BURST_MAX],
-            asked: [LookupSlot::NOTHING; BURST_MAX],
-            transits: [(flows::DialogueSlot::UNUSED, 0); BURST_MAX],
-        }
-    }
-}
-
-impl TriageScratch {
-    /// A packet for others: its dialogue's entry will be looked at.
-    #[inline(always)]
-    fn note_transit(
-        &mut self,
-        stack: &Stack,
-        place: flows::DialogueSlot,
-        at: u8,
-        passing: &mut usize,
-    ) {
-        if let (Some(slot), Some(forwarding)) =
-            (self.transits.get_mut(*passing), &stack.policy.forwarding)
-        {
-            forwarding.dialogues.prefetch(place);
-            *slot = (place, at);
-            *passing += 1;
-        }
-    }
-
-    /// Sets the classes of packets that are for others.
-    #[inline(always)]
-    fn judge(&self, stack: &Stack, passing: usize, classes: &mut [Triage]) {
-        for (place, at) in self.transits.iter().take(passing) {
-            if let Some(class) = classes.get_mut(usize::from(*at)) {
-                *class = of_dialogue(stack, *place);
-            }
-        }
-    }
 }
 
 /// Classifies each packet of a burst.
@@ -163,11 +103,13 @@ fn sort_out(
                     count += 1;
                 }
             }
-            Some(PlainVerdict::Transit(place)) => desk.note_transit(stack, place, at, &mut passing),
+            Some(PlainVerdict::Transit(place)) => {
+                desk.note_transit(stack.policy.forwarding.as_deref(), place, at, &mut passing)
+            }
             None => note(&mut desk.left, &mut left, at),
         }
     }
-    desk.judge(stack, passing, classes);
+    desk.judge(stack.policy.forwarding.as_deref(), passing, classes);
     for (sought, at) in desk.sought.iter().take(count) {
         if stack.sockets.udp.may_find(*sought) {
             note(&mut desk.left, &mut left, *at);
@@ -210,7 +152,7 @@ fn look_again(
                 continue;
             }
             TriageLook::Transit(place) => {
-                desk.note_transit(stack, place, number, &mut passing);
+                desk.note_transit(stack.policy.forwarding.as_deref(), place, number, &mut passing);
                 continue;
             }
             TriageLook::Datagram(datagram_key) => (datagram_key, false),
@@ -224,7 +166,7 @@ fn look_again(
             count += 1;
         }
     }
-    desk.judge(stack, passing, classes);
+    desk.judge(stack.policy.forwarding.as_deref(), passing, classes);
     let (Some(questions), Some(asked)) = (desk.questions.get(..count), desk.asked.get(..count))
     else {
         return;
@@ -253,7 +195,9 @@ impl Stack {
         let (datagram_key, is_error) = match look(self, packet) {
             TriageLook::Is(known) => return known,
             TriageLook::Knock => return Triage::Established,
-            TriageLook::Transit(place) => return of_dialogue(self, place),
+            TriageLook::Transit(place) => {
+                return of_dialogue(self.policy.forwarding.as_deref(), place);
+            }
             TriageLook::Datagram(datagram_key) => (datagram_key, false),
             TriageLook::Error(datagram_key) => (datagram_key, true),
         };
@@ -270,38 +214,6 @@ impl Stack {
                 }
             }
             Triage::Established => Triage::Established,
-        }
-    }
-}
-
-/// What datagrams are that no socket takes, the same for a whole burst.
-#[derive(Clone, Copy)]
-struct UnwantedPacket {
-    v4: Triage,
-    v6: Triage,
-    /// To the port of a DHCPv6 client.
-    client_v6: Triage,
-}
-
-impl UnwantedPacket {
-    fn now(stack: &Stack) -> Self {
-        let unless = |wanted| if wanted { Triage::Unknown } else { Triage::Rejectable };
-        // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
-        // an address that we do not have yet.
-        let hears = |family| stack.sockets.raw.hears(family, IpProtocol::UDP);
-        Self {
-            v4: unless(hears(Family::V4) || stack.dhcp_asks()),
-            v6: unless(hears(Family::V6)),
-            client_v6: unless(hears(Family::V6) || stack.control.dhcpv6.listens()),
-        }
-    }
-
-    #[inline(always)]
-    fn of(self, datagram_key: &DatagramKey) -> Triage {
-        match datagram_key.is_v4() {
-            true => self.v4,
-            false if datagram_key.local_port() == dhcpv6::CLIENT_PORT => self.client_v6,
-            false => self.v6,
         }
     }
 }
@@ -344,31 +256,12 @@ fn prefer_answered(
     }
 }
 
-/// The class of a packet for others, given the `place` of its dialogue's entry.
-#[inline]
-fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
-    let knows =
-        |forwarding: &crate::ip::forward::Forwarding| forwarding.dialogues.is_established(place);
-    if stack.policy.forwarding.as_deref().is_some_and(knows) {
-        Triage::Established
-    } else {
-        Triage::Unknown
-    }
-}
-
 /// A packet that is not for this host on a link from which it passes packets on.
 fn transit<A: CrossingPacket>(stack: &Stack, src_addr: A, dst_addr: A) -> TriageLook {
     match &stack.policy.forwarding {
         Some(forwarding) => TriageLook::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
         None => TriageLook::Is(Triage::Unknown),
     }
-}
-
-/// The sender of a datagram, in the form in which `recent_peers.rs` stores peers.
-pub(crate) fn peer_of(datagram_key: &DatagramKey, iface: IfIndex) -> RecentPeer {
-    let (addr, port) = datagram_key.remote();
-    let zone = if datagram_key.is_link_scope() { iface.0 + 1 } else { 0 };
-    RecentPeer { addr, port, local_port: datagram_key.local_port(), zone }
 }
 
 fn look(stack: &Stack, packet: &PacketBuf) -> TriageLook {

@@ -1,6 +1,6 @@
 //! SYN cookies in front of the kernel's own listeners: the programs of `floodwall guard`.
 //!
-//! Seven programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
+//! Eight programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
 //! table for the owner of each segment to a protected port, so that connections that exist pass
 //! and what belongs to none is judged. By tail calls it hands SYNs to [`answer_syn`] and other
 //! segments of a listener to [`prove_ack`]. An ACK that carries a cookie goes up with a note in
@@ -8,15 +8,16 @@
 //! (`bpf_sk_assign_tcp_reqsk`, Linux 6.9). Keys, options and cookies are those of [`super`];
 //! but the keys are derived here, by the program's own clock (`keys.rs`), so that programs
 //! which outlive their process go on. Datagrams to protected ports go to [`share_datagrams`], and
-//! where their protocol has a challenge to [`challenge_source`].
+//! where their protocol has a challenge to [`challenge_source`]. Of what is dropped one frame in
+//! [`RANK_EACH`] goes by [`rank_source`], which keeps the loudest prefixes.
 //!
 //! # Under flood
 //! Reachable by anyone on the link. No memory grows: counters, keys and [`PROOFS`] recent proofs
-//! and [`SOURCES`] proven sources are arrays; nothing is kept of a SYN. Work per frame: one look-up
-//! in the socket table, at most two hashes (four for a query that returns a token), the options are
-//! walked once; an answer is never longer than its SYN or question. A forged ACK is believed once
-//! in 2^24. A collision in the table of proofs overwrites the older proof: its flow may lose one
-//! retransmission. Counted per port: [`Tally`].
+//! and [`SOURCES`] proven sources and [`RANKED`] loud prefixes are arrays; nothing is kept of a
+//! SYN. Work per frame: one look-up in the socket table, at most two hashes (four for a query that
+//! returns a token), the options are walked once; an answer is never longer than its SYN or
+//! question. A forged ACK is believed once in 2^24. A collision in the table of proofs overwrites
+//! the older proof: its flow may lose one retransmission. Counted per port: [`Tally`].
 
 mod adopt;
 mod answer;
@@ -26,6 +27,7 @@ mod datagram;
 mod keys;
 mod listener;
 mod prove;
+mod rank;
 mod reply;
 mod source;
 mod tables;
@@ -36,14 +38,16 @@ pub use self::challenge::challenge_source;
 pub use self::classify::classify;
 pub use self::datagram::share_datagrams;
 pub use self::prove::prove_ack;
+pub use self::rank::rank_source;
 pub use self::source::remember_source;
 pub use self::tables::{
     BUCKETS, DatagramProtocol, HostSettings, LEFT_MAX, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS,
-    PROTOCOL_SHIFT, PROVES_SHIFT, SETTING_WORDS, SOURCES, Tally,
+    PROTOCOL_SHIFT, PROVES_SHIFT, RANK_EACH, RANK_WORDS, RANKED, RankedSource, SETTING_WORDS,
+    SOURCES, Tally,
 };
 use super::segment::reach;
 use super::{DATA, DATA_END, Maps, at, look_up, stack};
-use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Register};
+use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 /// The maps of the programs, by descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,8 @@ pub struct HostMaps {
     pub buckets: i32,
     /// An array of [`SOURCES`] 64-bit words.
     pub sources: i32,
+    /// An array of [`RANKED`] values of [`RANK_WORDS`] 64-bit words: [`RankedSource`].
+    pub ranked: i32,
     /// A hash of our own addresses and those of broadcasts, 16 bytes each.
     pub addresses: i32,
     /// A map of programs: [`Program`].
@@ -86,11 +92,13 @@ pub enum Program {
     Challenge = 3,
     /// [`remember_source`].
     Remember = 4,
+    /// [`rank_source`].
+    Rank = 5,
 }
 
 impl Program {
     /// How many there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 }
 
 /// Offsets of fields of the kernel's `struct tcp_sock`, from its BTF.
@@ -179,6 +187,8 @@ mod own {
     pub(super) const TOKEN_NOW: i16 = 288;
     /// Not 0 where the datagram is a query that can be answered.
     pub(super) const IS_QUERY: i16 = 292;
+    /// Why the frame is dropped: a [`super::Tally`].
+    pub(super) const REASON: i16 = 296;
 }
 
 /// Where things are on the stack, behind those of [`super::stack`].
@@ -217,6 +227,20 @@ fn count(a: &mut Assembler, word: Tally) {
         .store(AccessSize::Double, Register::R1, word.offset(), Register::R2);
 }
 
+/// Counts a frame that is dropped for this reason, has one in [`RANK_EACH`] ranked by its source,
+/// and ends.
+fn refuse(a: &mut Assembler, maps: &HostMaps, reason: Tally) {
+    let drop = a.label();
+    count(a, reason);
+    // The new count; the first is ranked too.
+    a.compute(Register::R2, Operation::And, RANK_EACH as i32 - 1)
+        .jump_if(Register::R2, JumpCondition::Differs, 1, drop)
+        .store_value(AccessSize::Word, Register::R9, own::REASON, reason as i32)
+        .tail_call(Register::R6, maps.programs, Program::Rank as i32);
+    a.place(drop);
+    a.set(Register::R0, DROP).exit();
+}
+
 /// What the programs behind [`classify`] begin with: registers, scratch value, tally, and the frame
 /// from its network header's tag on. Goes to `missing` where a map has no such value.
 fn begin(a: &mut Assembler, maps: &HostMaps, missing: Label) {
@@ -233,7 +257,7 @@ fn begin(a: &mut Assembler, maps: &HostMaps, missing: Label) {
         .copy(Register::R1, Register::R6)
         .call(Function::FrameBytes)
         .load(AccessSize::Word, Register::R1, Register::R9, own::TAG)
-        .compute_reg(Register::R0, crate::Operation::Subtract, Register::R1)
+        .compute_reg(Register::R0, Operation::Subtract, Register::R1)
         .store(AccessSize::Word, Register::R9, at::FRAME, Register::R0);
     find_frame(a, missing);
 }

@@ -6,4 +6,5 @@ mod bad;
 mod datagrams;
 mod host;
 mod proofs;
+mod ranks;
 mod rig;

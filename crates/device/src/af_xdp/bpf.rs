@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use floodwall_bpf::Instruction;
 
-use super::steering::Deliver;
+use super::xdp_abi::Deliver;
 
 pub(crate) const MAP_CREATE: libc::c_int = 0;
 pub(crate) const MAP_LOOKUP: libc::c_int = 1;

@@ -12,12 +12,15 @@
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{RxFilter, SynOffers};
 
+use super::attach::attach;
 use super::card::Card;
 use super::cookies::CookieProgramPlan;
+use super::failure::failed;
 use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
-use super::steering::{Deliver, LinkStation, QueueSteering};
-use super::{attach, failed};
+use super::link_station::LinkStation;
+use super::steering::QueueSteering;
+use super::xdp_abi::Deliver;
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;

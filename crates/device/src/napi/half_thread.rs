@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::poller::PollDrive;
 use super::system::System;
 use super::threaded::{Napi, NapiSetting};
-use super::{NICE_BEHIND, POLL_DEFER, POLL_FLUSH_NANOS, SLICE};
+use super::tuning::{NICE_BEHIND, POLL_DEFER, POLL_FLUSH_NANOS, SLICE};
 use crate::half_rank::HalfRank;
 use crate::thread_time::ThreadTime;
 

@@ -209,3 +209,13 @@ pub fn server(v6: bool, port: u16) -> SocketAddr {
     let addr: IpAddr = if v6 { SERVER.1 } else { SERVER.0 }.parse().unwrap();
     SocketAddr::new(addr, port)
 }
+
+/// What `ss` says of connections that these words select, as far as a handshake decides it.
+pub fn agreed(words: &str) -> Vec<String> {
+    let out = Command::new("ss").args(["-tieHOn"]).args(words.split_whitespace()).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let kept = ["ts", "sack", "ecn", "ecnseen"];
+    let keys = ["wscale:", "mss:", "advmss:", "pmtu:"];
+    let wanted = |word: &&str| kept.contains(word) || keys.iter().any(|key| word.starts_with(key));
+    text.split_whitespace().filter(wanted).map(str::to_owned).collect()
+}

@@ -10,41 +10,15 @@
 //! See `floodwall_ip::advertiser`: however many solicitations arrive, one multicast advertisement
 //! in three seconds answers them all.
 
+pub(crate) mod state;
+
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, PublicRandom, Units};
 use floodwall_ip::advertiser::{ADVERTISED_MAX, Advertiser};
-use floodwall_ip::{LinkMedium, ndp};
+use floodwall_ip::ndp;
 use floodwall_wire::ndp::NdpOption;
 
-use crate::config::StackConfig;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-
-/// The advertising interfaces, each with its advertiser.
-pub(crate) struct Advertisers(Box<[(IfIndex, Advertiser)]>);
-
-impl Advertisers {
-    pub(crate) fn new(config: &StackConfig, random: &mut PublicRandom, now: Instant) -> Self {
-        let speaking = config.interfaces.iter().enumerate().filter_map(|(at, interface)| {
-            let forwards = config.ipv6_forwarding && interface.forwarding;
-            let ethernet = matches!(interface.medium, LinkMedium::Ethernet(_));
-            let said = interface.advertise.as_ref().filter(|_| forwards && ethernet)?;
-            Some((IfIndex(at as u16 + 1), Advertiser::new(said.clone(), now, random)))
-        });
-        Self(speaking.collect())
-    }
-
-    pub(crate) fn none() -> Self {
-        Self(Box::default())
-    }
-
-    fn of(&mut self, iface: IfIndex) -> Option<&mut Advertiser> {
-        self.0.iter_mut().find(|(index, _)| *index == iface).map(|(_, engine)| engine)
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|(_, engine)| engine.deadline()).min()
-    }
-}
 
 impl Stack {
     /// The advertising interfaces with their advertisers, for display.

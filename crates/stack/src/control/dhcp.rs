@@ -11,6 +11,8 @@
 //! See `floodwall_dhcp`. A datagram costs one check of its ports, and only while a client waits for
 //! an answer; one for an address that is not ours is checked on that interface alone.
 
+pub(crate) mod state;
+
 use core::net::{IpAddr, Ipv4Addr};
 
 use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
@@ -25,70 +27,17 @@ use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
+use self::state::LeasedInterface;
 use crate::control::addresses::AddAddress;
-use crate::ip::ip_family::AddrPair;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
+use crate::ip::tx::HOP_LIMIT;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Metric of routes from a lease; the operator's routes take precedence.
 const METRIC: u32 = 1024;
-
-/// One interface's client.
-#[derive(Debug)]
-struct LeasedInterface {
-    client: DhcpClient,
-    /// Whether the client is enabled: it starts when the link comes up.
-    on: bool,
-}
-
-/// The clients of all interfaces.
-#[derive(Debug)]
-pub(crate) struct Dhcp {
-    served: Box<[Option<LeasedInterface>]>,
-    /// At least one client waits for an answer.
-    asks: bool,
-}
-
-impl Dhcp {
-    /// Allocates room for a client on each of so many interfaces.
-    pub(crate) fn new(interfaces: usize) -> Self {
-        Self { served: (0..interfaces).map(|_| None).collect(), asks: false }
-    }
-
-    fn client(&self, iface: IfIndex) -> Option<&DhcpClient> {
-        self.served.get(usize::from(iface.0))?.as_ref().map(|served| &served.client)
-    }
-
-    fn client_mut(&mut self, iface: IfIndex) -> Option<&mut DhcpClient> {
-        self.served.get_mut(usize::from(iface.0))?.as_mut().map(|served| &mut served.client)
-    }
-
-    /// Whether any client waits for an answer: otherwise no packet is checked.
-    #[inline]
-    pub(crate) const fn asks(&self) -> bool {
-        self.asks
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.served.iter().flatten().filter_map(|served| served.client.deadline()).min()
-    }
-
-    fn look(&mut self) {
-        self.asks = self.served.iter().flatten().any(|served| served.client.awaits());
-    }
-
-    /// The next event of any client.
-    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, DhcpEvent)> {
-        let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
-            let event = served.as_mut()?.client.poll(now, random)?;
-            Some((IfIndex(index as u16), event))
-        });
-        self.look();
-        event
-    }
-}
 
 impl Stack {
     /// Enables or disables the DHCP client of an interface (RFC 2131). Disabling releases the

@@ -11,6 +11,8 @@
 //! See `floodwall_dhcp::v6`. A datagram costs one check of its ports, and only while a client waits
 //! for an answer. A router that sets flags starts one client of an interface, once.
 
+pub(crate) mod state;
+
 use core::net::{IpAddr, Ipv6Addr};
 
 use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
@@ -25,95 +27,16 @@ use floodwall_wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::ndp::RouterAdvertisementFields;
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
-use crate::config::StackConfig;
+use self::state::ServedInterface;
 use crate::control::addresses::AddAddress;
-use crate::ip::ip_family::AddrPair;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Messages to servers do not leave the link.
 const HOP_LIMIT: u8 = 1;
-
-/// One interface's client.
-#[derive(Debug)]
-struct ServedInterface {
-    client: Dhcpv6Client,
-    /// Whether the client is enabled: routers start it.
-    on: bool,
-    /// The settings that the embedding program has been told of.
-    shown: Option<Dhcpv6Settings>,
-}
-
-/// The DHCPv6 clients of all interfaces.
-#[derive(Debug)]
-pub(crate) struct Dhcpv6 {
-    served: Box<[Option<ServedInterface>]>,
-    /// At least one client waits for an answer.
-    asks: bool,
-    /// A client may wait for an answer, on this shard or on the control shard.
-    listens: bool,
-}
-
-impl Dhcpv6 {
-    /// Allocates room for a client on each interface.
-    pub(crate) fn new(config: &StackConfig) -> Self {
-        let served = (0..=config.interfaces.len()).map(|_| None).collect();
-        Self { served, asks: false, listens: config.interfaces.iter().any(|i| i.dhcpv6) }
-    }
-
-    fn of(&mut self, iface: IfIndex) -> Option<&mut ServedInterface> {
-        self.served.get_mut(usize::from(iface.0))?.as_mut()
-    }
-
-    /// Whether any client waits for an answer: otherwise no packet is checked.
-    #[inline]
-    pub(crate) const fn asks(&self) -> bool {
-        self.asks
-    }
-
-    /// Whether answers may come to this host at all: they are not refused before they are read.
-    #[inline]
-    pub(crate) const fn listens(&self) -> bool {
-        self.listens
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.served.iter().flatten().filter_map(|served| served.client.deadline()).min()
-    }
-
-    fn look(&mut self) {
-        self.asks = self.served.iter().flatten().any(|served| served.client.awaits());
-    }
-
-    /// The next event of any client.
-    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, Dhcpv6Event)> {
-        let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
-            let event = served.as_mut()?.client.poll(now, random)?;
-            Some((IfIndex(index as u16), event))
-        });
-        self.look();
-        event
-    }
-
-    /// Releases all leases.
-    pub(crate) fn release(&mut self, now: Instant) {
-        for served in self.served.iter_mut().flatten() {
-            served.client.release(now);
-            served.on = false;
-        }
-        self.look();
-    }
-
-    /// The link went down; routers start the client again when it has come up.
-    pub(crate) fn link_down(&mut self, iface: IfIndex) {
-        if let Some(served) = self.of(iface) {
-            served.client.stop();
-        }
-        self.look();
-    }
-}
 
 impl Stack {
     /// Enables or disables the DHCPv6 client of an interface (RFC 8415), which starts when a router

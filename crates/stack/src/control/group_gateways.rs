@@ -14,6 +14,8 @@
 //! probe for each gateway. When full: further gateways are not probed, and keep their flows when
 //! they do not answer.
 
+pub(crate) mod state;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
@@ -21,6 +23,7 @@ use floodwall_base::limits::GROUP_GATEWAYS_MAX;
 use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_ip::{NeighborEvent, NeighborState};
 
+use self::state::GroupGateway;
 use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
@@ -29,35 +32,6 @@ use crate::stack::Stack;
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two probes of a gateway that answers.
 const PROBE_TICKS: u8 = 3;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct GroupGateway {
-    iface: IfIndex,
-    addr: IpAddr,
-    /// The groups pass it over.
-    silent: bool,
-    /// Ticks since it was probed.
-    ticks: u8,
-}
-
-/// The gateways of all groups.
-#[derive(Debug)]
-pub(crate) struct GroupGateways {
-    list: Vec<GroupGateway>,
-    /// Which is next.
-    at: usize,
-    next: Option<Instant>,
-    /// Revisions of the routing tables that the list is of.
-    of: (u32, u32),
-}
-
-impl GroupGateways {
-    /// Allocates room for all.
-    pub(crate) fn new() -> Self {
-        let list = Vec::with_capacity(2 * GROUP_GATEWAYS_MAX);
-        Self { list, at: 0, next: None, of: (0, 0) }
-    }
-}
 
 impl Stack {
     /// When the gateways are to be looked at: never where there is no group.

@@ -9,8 +9,10 @@
 //! address's group too). Not here: the engine itself and its bounds (`floodwall_ip::membership`, `#
 //! Under flood` there); delivery to sockets (`floodwall_udp`).
 
+mod group_interface;
 mod input;
 mod sockets;
+pub(crate) mod state;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -25,65 +27,18 @@ use floodwall_ip::{
 };
 use floodwall_wire::group::GroupProtocol;
 
+use self::state::GroupLink;
 use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
-pub use sockets::GroupInterface;
+pub use self::group_interface::GroupInterface;
 
 /// Maximum length of a report: an Ethernet MTU.
 const MESSAGE_MAX: usize = 1500;
 /// Maximum delay of a link's first report, so that hosts that start together do not all send at
 /// once (RFC 4862 section 5.4.2).
 const FIRST_WAIT_MAX: Duration = Duration::from_millis(100);
-
-/// Memberships of all interfaces.
-#[derive(Debug)]
-pub(crate) struct MulticastGroups {
-    links: Vec<GroupLink>,
-    /// When a report is due: never later than the engines' own deadlines.
-    next: Option<Instant>,
-    /// Sockets' memberships with a source filter.
-    filtered: usize,
-}
-
-/// Memberships of one interface.
-#[derive(Debug)]
-pub(crate) struct GroupLink {
-    v4: GroupProtocolState<Ipv4Addr>,
-    v6: GroupProtocolState<Ipv6Addr>,
-    up: bool,
-    /// Whether it had a link-local address to report from.
-    has_source: bool,
-}
-
-impl MulticastGroups {
-    /// Allocates memory for so many interfaces.
-    pub(crate) fn new(interfaces: usize) -> Self {
-        let link = || GroupLink {
-            v4: GroupProtocolState::new(),
-            v6: GroupProtocolState::new(),
-            up: false,
-            has_source: false,
-        };
-        Self { links: (0..interfaces).map(|_| link()).collect(), next: None, filtered: 0 }
-    }
-
-    fn link_mut(&mut self, iface: IfIndex) -> Option<&mut GroupLink> {
-        self.links.get_mut(usize::from(iface.0))
-    }
-
-    /// When [`Stack::group_timers`] must be called at the latest.
-    pub(crate) const fn deadline(&self) -> Option<Instant> {
-        self.next
-    }
-
-    /// Updates the deadline after a change that may move it.
-    fn plan(&mut self) {
-        let due = |l: &GroupLink| [l.v4.deadline(), l.v6.deadline()];
-        self.next = self.links.iter().flat_map(due).flatten().min();
-    }
-}
 
 /// One family's membership engine of a link.
 pub(crate) trait GroupEngines: IpFamily + GroupProtocol {
@@ -129,7 +84,7 @@ impl<A: GroupProtocol> WantedGroup<A> {
         let mut groups = [None; INTERFACE_GROUPS_MAX];
         let joined = interface.groups().filter_map(A::from_ip);
         for (slot, group) in groups.iter_mut().zip(joined) {
-            *slot = Some((group, SourceFilter::EVERYBODY));
+            *slot = Some((group, SourceFilter::ALL_SOURCES));
         }
         Self { groups }
     }
@@ -295,16 +250,16 @@ fn follow<A: GroupEngines>(
     };
     while let Some(group) = unwanted(engine) {
         // Leaving a joined group always succeeds.
-        let _ = engine.set(group, SourceFilter::NOBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::NO_SOURCES, now, wait);
     }
     let own = solicited(interface).filter_map(|g| A::from_ip(g.into()));
     for group in own {
         // There is room for a group of each address, beside all that can be joined.
-        let _ = engine.set(group, SourceFilter::EVERYBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::ALL_SOURCES, now, wait);
     }
     for (group, filter) in wanted.groups.iter().flatten() {
         let filter =
-            if is_solicited(interface, *group) { SourceFilter::EVERYBODY } else { *filter };
+            if is_solicited(interface, *group) { SourceFilter::ALL_SOURCES } else { *filter };
         let _ = engine.set(*group, filter, now, wait);
     }
 }

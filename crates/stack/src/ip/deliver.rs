@@ -15,12 +15,13 @@ use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-use crate::triage::peer_of;
+use crate::triage::recent_peers::peer_of;
 
 impl Stack {
     #[inline]

@@ -6,6 +6,8 @@
 //! peer's small share and against the global share (`ip/icmp_limit.rs`). Reading: RFC 1122 section
 //! 3.2.2.6, RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
 
+pub(crate) mod refusals;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, limits};
@@ -18,20 +20,13 @@ use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, ipv4};
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket, traffic_class};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket, traffic_class};
+use crate::ip::rx_meta::RxMeta;
+use crate::ip::tx::HOP_LIMIT;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-
-/// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EchoRefusals {
-    /// `net.ipv4.icmp_echo_ignore_broadcasts`: broadcast addresses and IPv4 groups.
-    pub(crate) broadcasts: bool,
-    /// `net.ipv6.icmp.echo_ignore_multicast`: IPv6 groups.
-    pub(crate) multicast_v6: bool,
-}
 
 impl Stack {
     pub(crate) fn echo_v4(

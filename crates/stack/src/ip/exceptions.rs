@@ -45,10 +45,10 @@ pub(crate) use self::echo_paths::EchoPaths;
 pub(crate) use self::quote::{PathUpdateFamily, PathUpdateQuote, QuotedFlow};
 pub(crate) use self::raw_sent::RawSent;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::OutputPath;
+use crate::ip::outgoing_packet::OutputPath;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-use crate::triage::peer_of;
+use crate::triage::recent_peers::peer_of;
 
 /// Which shard has the flow that a message quotes.
 pub(crate) enum PathStanding {

@@ -23,193 +23,33 @@
 //! `NeighborPendingFull`). Counters: `IpForwDatagrams`, `Ip6OutForwDatagrams`, and the drops named
 //! here.
 
+pub(crate) mod crossing;
 pub(crate) mod flows;
+pub(crate) mod forwarding;
 mod redirect;
+mod resolve;
 mod way;
 
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{BURST_MAX, FORWARD_HANDED_MAX};
-use floodwall_base::{
-    Address, Counter, DropReason, Family, HashKey, IfIndex, Instant, SecretRandom,
-};
+use floodwall_base::{Address, Counter, DropReason, Family, IfIndex, Instant};
 use floodwall_fib::{Found, Query, RouteKind};
-use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
-use floodwall_ip::{ArrivedHeading, IcmpError, Interface, RefusedAction, input};
+use floodwall_ip::forward::{self, Fit};
+use floodwall_ip::{ArrivedHeading, IcmpError, Interface, RefusedAction};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
-use self::flows::{DialogueSlot, ForwardedFlows};
+use self::crossing::CrossingPacket;
+use self::flows::DialogueSlot;
+use self::forwarding::{ForwardBatch, Forwarding, NotedPacket};
 use self::way::{ForwardPath, ForwardPaths, LinkPeers};
-use crate::config::StackConfig;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::shards::Role;
 use crate::stack::Stack;
-
-/// Forwarding settings of one interface.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct ForwardPort {
-    v4: bool,
-    v6: bool,
-    reverse_path: ReversePath,
-    redirects: bool,
-}
-
-/// Packets that wait for the end of their burst. Each entry is written once and read in place: it
-/// is twice a cache line, and copying it three times costs as much as the rest of forwarding a
-/// packet.
-pub(crate) struct ForwardBatch<A> {
-    packets: Vec<PacketBuf>,
-    ascents: Vec<RxMeta<A>>,
-}
-
-impl<A> ForwardBatch<A> {
-    fn new() -> Self {
-        Self { packets: Vec::with_capacity(BURST_MAX), ascents: Vec::with_capacity(BURST_MAX) }
-    }
-}
-
-/// An empty batch without memory: it stands in while a batch is processed.
-impl<A> Default for ForwardBatch<A> {
-    fn default() -> Self {
-        Self { packets: Vec::new(), ascents: Vec::new() }
-    }
-}
-
-/// The sampled packets of a burst that update the table of active pairs, with their places.
-struct NotedPacket {
-    places: [DialogueSlot; BURST_MAX],
-    /// Bitmap of the sampled packets.
-    chosen: u64,
-    at: usize,
-}
-
-const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
-
-impl NotedPacket {
-    /// The place to update for the next packet, if it is sampled.
-    #[inline]
-    fn next(&mut self) -> Option<DialogueSlot> {
-        let at = self.at;
-        self.at += 1;
-        (self.chosen >> (at & 63) & 1 == 1).then(|| self.places.get(at).copied()).flatten()
-    }
-}
-
-/// Forwarding state of a stack: port settings, ECMP key, table of active pairs, batches.
-pub(crate) struct Forwarding {
-    ports: Box<[ForwardPort]>,
-    martians: Martians,
-    /// Whether any interface has reverse path filtering.
-    looks_back: bool,
-    /// Key of the flow hash that selects a next hop (ECMP).
-    key: HashKey,
-    /// The table of active pairs of hosts, for triage.
-    pub(crate) dialogues: ForwardedFlows,
-    v4: ForwardBatch<Ipv4Addr>,
-    v6: ForwardBatch<Ipv6Addr>,
-    /// Packets of this round handed to the control shard for neighbour resolution.
-    handed: usize,
-}
-
-impl Forwarding {
-    /// Allocates the forwarding state; `None` where forwarding is disabled.
-    pub(crate) fn new(config: &StackConfig, random: &mut SecretRandom) -> Option<Box<Self>> {
-        let (v4, v6) = (config.ipv4_forwarding, config.ipv6_forwarding);
-        if !v4 && !v6 {
-            return None;
-        }
-        // The loopback's comes first: nothing is forwarded from it.
-        let configured = config.interfaces.iter().map(|interface| ForwardPort {
-            v4: v4 && interface.forwarding,
-            v6: v6 && interface.forwarding,
-            reverse_path: interface.reverse_path,
-            redirects: interface.send_redirects,
-        });
-        let ports: Box<[ForwardPort]> =
-            core::iter::once(ForwardPort::default()).chain(configured).collect();
-        Some(Box::new(Self {
-            looks_back: ports.iter().any(|port| port.reverse_path != ReversePath::Off),
-            ports,
-            martians: config.martians,
-            key: random.hash_key(),
-            dialogues: ForwardedFlows::new(random),
-            v4: ForwardBatch::new(),
-            v6: ForwardBatch::new(),
-            handed: 0,
-        }))
-    }
-
-    fn port(&self, iface: IfIndex) -> ForwardPort {
-        self.ports.get(usize::from(iface.0)).copied().unwrap_or_default()
-    }
-}
-
-/// The family-specific parts of forwarding.
-pub(crate) trait CrossingPacket: IpFamily {
-    const FORWARDED: Counter;
-
-    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self>;
-    fn is_open(port: ForwardPort) -> bool;
-    /// Delivers a packet that turned out to be for this host.
-    fn arrive(
-        stack: &mut Stack,
-        cx: &mut RoundContext<'_>,
-        packet: PacketBuf,
-        ascent: RxMeta<Self>,
-    );
-    /// Parses the header of a packet that begins with it.
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>>;
-}
-
-impl CrossingPacket for Ipv4Addr {
-    const FORWARDED: Counter = Counter::IpForwDatagrams;
-
-    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
-        &mut forwarding.v4
-    }
-    fn is_open(port: ForwardPort) -> bool {
-        port.v4
-    }
-    fn arrive(
-        stack: &mut Stack,
-        cx: &mut RoundContext<'_>,
-        packet: PacketBuf,
-        ascent: RxMeta<Self>,
-    ) {
-        stack.local_input_v4(cx, packet, ascent);
-    }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
-        let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
-        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
-    }
-}
-
-impl CrossingPacket for Ipv6Addr {
-    const FORWARDED: Counter = Counter::Ip6OutForwDatagrams;
-
-    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
-        &mut forwarding.v6
-    }
-    fn is_open(port: ForwardPort) -> bool {
-        port.v6
-    }
-    fn arrive(
-        stack: &mut Stack,
-        cx: &mut RoundContext<'_>,
-        packet: PacketBuf,
-        ascent: RxMeta<Self>,
-    ) {
-        stack.local_input_v6(cx, packet, ascent);
-    }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
-        let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;
-        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
-    }
-}
 
 impl Stack {
     /// Whether packets to other hosts that arrive on `iface` are forwarded.

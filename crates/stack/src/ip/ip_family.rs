@@ -9,18 +9,18 @@ use floodwall_fib::{Fib, FibReader};
 use floodwall_ip::output::{self, HeaderError};
 use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
-use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
+use floodwall_wire::{EtherType, IpProtocol};
 
-use crate::ip::path_cache::{PathCache, ResolvedPath};
-use crate::ip::routes::FibReaders;
-use crate::ip::tx::BEST_EFFORT;
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::fib_pair::FibReaders;
+use crate::ip::outgoing_packet::BEST_EFFORT;
+use crate::ip::path_cache::LastPath;
 use crate::shards::FollowerView;
 use crate::stack::Stack;
 
 /// The tables and words of one family.
-pub(crate) trait IpFamily: Address + Routed + FollowerView {
+pub(crate) trait IpFamily: Address + Routed + FollowerView + LastPath {
     const ETHER_TYPE: EtherType;
-    const HEADER_LEN: usize;
     const ICMP: IpProtocol;
     /// The traffic class of ICMP errors: precedence 6, "internetwork control" (RFC 1812 section
     /// 4.3.2.5); RFC 4443 specifies none for ICMPv6.
@@ -43,9 +43,6 @@ pub(crate) trait IpFamily: Address + Routed + FollowerView {
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
     fn exceptions(stack: &Stack) -> &Exceptions<Self>;
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self>;
-
-    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>>;
-    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>>;
 
     /// Puts the IP header before the upper layer's bytes.
     fn header(
@@ -70,16 +67,8 @@ pub(crate) trait IpFamily: Address + Routed + FollowerView {
     fn count_error(stack: &mut Stack, error: IcmpError);
 }
 
-/// Source and destination.
-#[derive(Clone, Copy)]
-pub(crate) struct AddrPair<A> {
-    pub(crate) src_addr: A,
-    pub(crate) dst_addr: A,
-}
-
 impl IpFamily for Ipv4Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV4;
-    const HEADER_LEN: usize = ipv4::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV4;
     const ERROR_CLASS: u8 = 6 << 5;
     const OUT_REQUESTS: Counter = Counter::IpOutRequests;
@@ -111,12 +100,6 @@ impl IpFamily for Ipv4Addr {
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.v4.exceptions
-    }
-    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
-        &paths.last_v4
-    }
-    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
-        &mut paths.last_v4
     }
     fn header(
         pool: &Pool,
@@ -152,7 +135,6 @@ impl IpFamily for Ipv4Addr {
 
 impl IpFamily for Ipv6Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV6;
-    const HEADER_LEN: usize = ipv6::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV6;
     const ERROR_CLASS: u8 = BEST_EFFORT;
     const OUT_REQUESTS: Counter = Counter::Ip6OutRequests;
@@ -184,12 +166,6 @@ impl IpFamily for Ipv6Addr {
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.v6.exceptions
-    }
-    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
-        &paths.last_v6
-    }
-    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
-        &mut paths.last_v6
     }
     fn header(
         pool: &Pool,

@@ -14,15 +14,15 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
-use floodwall_base::{Family, IfIndex, Instant};
+use floodwall_base::{Address, Family, IfIndex, Instant};
 use floodwall_checksum::InternetSum;
 use floodwall_packet::PacketBuf;
 use floodwall_tcp::SegmentMarks;
 use floodwall_udp::{DatagramHeader, PreparedDatagram, SocketId};
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::tx::OutputPath;
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::OutputPath;
 use crate::triage::recent_peers::AGAIN;
 
 /// How long an entry serves.
@@ -175,6 +175,37 @@ pub(crate) struct SegmentHeads<A> {
     pub(crate) headers: HeaderTemplate,
 }
 
+/// What the cache needs of an address family.
+pub(crate) trait LastPath: Address {
+    /// Bytes of an IP header without options.
+    const HEADER_LEN: usize;
+
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>>;
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>>;
+}
+
+impl LastPath for Ipv4Addr {
+    const HEADER_LEN: usize = ipv4::HEADER_LEN;
+
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
+        &paths.last_v4
+    }
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
+        &mut paths.last_v4
+    }
+}
+
+impl LastPath for Ipv6Addr {
+    const HEADER_LEN: usize = ipv6::HEADER_LEN;
+
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
+        &paths.last_v6
+    }
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
+        &mut paths.last_v6
+    }
+}
+
 /// One entry a socket, and the ways of the last segments of TCP, of each family.
 #[derive(Debug)]
 pub(crate) struct PathCache {
@@ -226,7 +257,7 @@ impl PathCache {
 
     /// Where a destination led the last time, if that was the one and nothing has changed.
     #[inline]
-    pub(crate) fn last<A: IpFamily>(
+    pub(crate) fn last<A: LastPath>(
         &self,
         dst_addr: A,
         zone: Option<IfIndex>,
@@ -238,7 +269,7 @@ impl PathCache {
     }
 
     /// Remembers where a destination leads.
-    pub(crate) fn note_last<A: IpFamily>(
+    pub(crate) fn note_last<A: LastPath>(
         &mut self,
         (dst_addr, zone): (A, Option<IfIndex>),
         path: OutputPath<A>,
@@ -251,7 +282,7 @@ impl PathCache {
 
     /// The headers of a segment between these ends, if the last one that left had the same.
     #[inline]
-    pub(crate) fn heads<A: IpFamily>(
+    pub(crate) fn heads<A: LastPath>(
         &self,
         ends: &AddrPair<A>,
         zone: Option<IfIndex>,
@@ -266,7 +297,7 @@ impl PathCache {
     }
 
     /// Remembers the headers of a segment of `len` bytes, if that is what has departed last.
-    pub(crate) fn note_heads<A: IpFamily>(
+    pub(crate) fn note_heads<A: LastPath>(
         &mut self,
         (ends, zone): (&AddrPair<A>, Option<IfIndex>),
         marks: SegmentMarks,
@@ -341,8 +372,9 @@ mod tests {
     use floodwall_packet::{Pool, PoolConfig};
 
     use super::*;
+    use crate::ip::ip_family::IpFamily;
 
-    fn way_is_remembered_until_something_changes<A: IpFamily>(to: A, other: A) {
+    fn way_is_remembered_until_something_changes<A: LastPath>(to: A, other: A) {
         let mut paths = PathCache::new(0);
         let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
         let path = OutputPath::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };

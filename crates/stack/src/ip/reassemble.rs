@@ -19,7 +19,7 @@ use floodwall_packet::{HandoffKind, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 use crate::stats::Stats;

@@ -18,8 +18,8 @@ use floodwall_tcp::IcmpHeard;
 
 use crate::ip::exceptions::{PathUpdateFamily, PathUpdateQuote};
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::OutputPath;
+use crate::ip::outgoing_packet::OutputPath;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

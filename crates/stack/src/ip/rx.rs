@@ -12,23 +12,12 @@ use floodwall_ip::{ArrivedHeading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
 
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Bytes of a link header with the two tags that are read.
 const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ethernet::TAG_LEN;
-
-/// A received packet with what the network layer has parsed. Passed by value, so that fields that
-/// few packets need are not written to memory.
-#[derive(Clone, Copy)]
-pub(crate) struct RxMeta<A> {
-    pub(crate) iface: IfIndex,
-    /// Where the IP header starts.
-    pub(crate) l3: usize,
-    pub(crate) heading: ArrivedHeading<A>,
-    /// Whether the destination is a group or broadcast address.
-    pub(crate) to_group: bool,
-}
 
 impl Stack {
     /// One packet as its device gave it.

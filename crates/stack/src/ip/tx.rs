@@ -11,64 +11,17 @@ use floodwall_fib::exceptions::FirstHop;
 use floodwall_ip::output::HeaderError;
 use floodwall_ip::{LinkMedium, Resolution, source_address};
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
-use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
+use floodwall_wire::{EtherType, EthernetFields};
 
 use crate::ip::cut;
-use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::ip::partial;
 use crate::ip::path_cache::{LearnedPath, PathQuery, SendingPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 pub(crate) use floodwall_ip::iface::HOP_LIMIT;
-
-/// The default traffic class: best effort.
-pub(crate) const BEST_EFFORT: u8 = 0;
-
-/// Where a destination leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OutputPath<A> {
-    /// To this host itself.
-    Local,
-    /// Out of an interface, to a neighbour.
-    Via {
-        /// Which interface.
-        iface: IfIndex,
-        /// A router, or the destination itself.
-        next_hop: A,
-        /// The largest packet in bytes.
-        mtu: u32,
-    },
-}
-
-impl<A> OutputPath<A> {
-    /// The same with a known path MTU, which never exceeds its link's.
-    pub(crate) fn at_most(self, path_mtu: Option<u32>) -> Self {
-        match (self, path_mtu) {
-            (Self::Via { iface, next_hop, mtu }, Some(known)) => {
-                Self::Via { iface, next_hop, mtu: mtu.min(known) }
-            }
-            (path, _) => path,
-        }
-    }
-}
-
-/// The traffic class in the first two bytes of an IP header.
-pub(crate) fn traffic_class<A: Address>(&[first, second]: &[u8; 2]) -> u8 {
-    if A::FAMILY == Family::V4 { second } else { first << 4 | second >> 4 }
-}
-
-/// One packet to be sent, without its IP header.
-pub(crate) struct OutgoingPacket<A> {
-    pub(crate) packet: PacketBuf,
-    pub(crate) ends: AddrPair<A>,
-    pub(crate) protocol: IpProtocol,
-    pub(crate) hop_limit: u8,
-    /// IPv6's traffic class, IPv4's TOS.
-    pub(crate) class: u8,
-    /// The interface that a link-local destination or a group is meant on.
-    pub(crate) zone: Option<IfIndex>,
-}
 
 impl Stack {
     /// Where `dst_addr` leads from here. Link-local addresses and groups need `zone`, or the first

@@ -10,81 +10,27 @@
 //! (`tcp/predict.rs`), and by the number of the sockets' changes.
 //!
 //! # Under flood
-//! [`FLOWS`] entries, each overwritten by what comes second from other ends of its place: a flood
-//! displaces them, and those flows take the general way. After [`MISSES_MAX`] datagrams in a row
-//! that are not expected none is looked up until ends come twice: a flood from ever new ends costs
-//! a comparison and a store a datagram.
-
-use core::net::IpAddr;
+//! [`ExpectedDatagrams`](crate::ip::expected_datagrams::ExpectedDatagrams): `FLOWS` entries, each
+//! overwritten by what comes second from other ends of its place: a flood displaces them, and those
+//! flows take the general way. After [`MISSES_MAX`] datagrams in a row that are not expected none
+//! is looked up until ends come twice: a flood from ever new ends costs a comparison and a store a
+//! datagram.
 
 use floodwall_base::{Endpoint, Family, IfIndex, MacAddr};
 use floodwall_packet::PacketBuf;
 use floodwall_udp::{DatagramInput, SocketId};
 use floodwall_wire::IpProtocol;
 
+use crate::ip::expected_datagrams::{ExpectedDatagram, place_of, tag_of};
 use crate::stack::Stack;
 use crate::tcp::gro::{COUNTERS_V4, COUNTERS_V6};
 use crate::tcp::predict::{be16, ip_of_frame, plain_ip};
 
-/// Flows that are remembered.
-const FLOWS: usize = 16;
 /// Bytes of the largest frame that is taken: of larger ones the payload's loads decide, and 1,472
 /// bytes took 5 % longer this way.
 const FRAME_MAX: usize = 512;
 /// Datagrams in a row of other flows after which none is looked up.
 const MISSES_MAX: u8 = 32;
-
-/// Where datagrams of these ends led.
-#[derive(Clone, Copy, Debug)]
-struct ExpectedDatagram {
-    local: Endpoint,
-    remote: Endpoint,
-    iface: IfIndex,
-    /// Under which state of addresses and rules, and of the sockets.
-    generation: u32,
-    demux_changes: u32,
-    /// The socket.
-    index: u32,
-    /// Ends that came once.
-    tag: u32,
-}
-
-impl ExpectedDatagram {
-    const NONE: Self = Self {
-        local: Endpoint::new(IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
-        remote: Endpoint::new(IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
-        iface: IfIndex(u16::MAX),
-        generation: 0,
-        demux_changes: 0,
-        index: u32::MAX,
-        tag: 0,
-    };
-}
-
-/// Where datagrams led that sockets have taken lately.
-#[derive(Debug)]
-pub(crate) struct ExpectedDatagrams {
-    flows: [ExpectedDatagram; FLOWS],
-    misses: u8,
-}
-
-impl ExpectedDatagrams {
-    pub(crate) const NONE: Self = Self { flows: [ExpectedDatagram::NONE; FLOWS], misses: 0 };
-}
-
-/// A number that two flows rarely share.
-#[inline]
-fn tag_of(local: &Endpoint, remote: &Endpoint) -> u32 {
-    let (ours, theirs) = (local.addr.to_bits(), remote.addr.to_bits());
-    let ports = u32::from(remote.port) << 16 | u32::from(local.port);
-    let addrs = (theirs as u64 ^ (theirs >> 64) as u64).rotate_left(7) ^ ours as u64;
-    (addrs as u32 ^ (addrs >> 32) as u32 ^ ports).wrapping_mul(0x9e37_79b1) | 1
-}
-
-#[inline]
-const fn place_of(tag: u32) -> usize {
-    (tag >> 28) as usize % FLOWS
-}
 
 impl Stack {
     /// Takes a packet with a datagram of ends that a socket takes from; gives back any other. `mac`

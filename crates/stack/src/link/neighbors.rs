@@ -16,9 +16,9 @@ use floodwall_ip::{
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
 
-use crate::ip::forward::CrossingPacket;
+use crate::ip::forward::crossing::CrossingPacket;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

@@ -9,8 +9,8 @@ use std::io;
 use floodwall_tcp::{ConnectionError, ListenError, OpenError};
 use floodwall_udp::{BindError, ConnectError, GroupError, IcmpError, SendError as UdpSendError};
 
-use crate::sockets::{SendError, StartError};
-use crate::tcp::TcpError;
+use crate::sockets::error::{SendError, StartError};
+use crate::tcp::error::TcpError;
 
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;

@@ -28,8 +28,9 @@ use crate::services::http_request::{
     ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
 };
 use crate::services::service_listener::ServiceListener;
+use crate::sockets::Sockets;
+use crate::sockets::error::StartError;
 use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
-use crate::sockets::{Sockets, StartError};
 
 /// Bytes of requests that are looked at together.
 const LOOK: usize = 1024;

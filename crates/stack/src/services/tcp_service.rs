@@ -13,8 +13,9 @@ use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 use crate::host::Application;
 use crate::services::ServiceKind;
 use crate::services::service_listener::ServiceListener;
+use crate::sockets::Sockets;
+use crate::sockets::error::StartError;
 use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
-use crate::sockets::{Sockets, StartError};
 
 /// Bytes that one connection is served at a time.
 const PIECE: usize = 16_384;

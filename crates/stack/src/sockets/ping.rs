@@ -11,9 +11,10 @@ use floodwall_ip::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
 
@@ -106,7 +107,7 @@ impl Sockets<'_> {
         let packet = stack.sockets.ping.request(cx.pool, id, ends, sequence, payload)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         if many {
-            stack.sockets.ping.expect_anybody(id);
+            stack.sockets.ping.expect_any(id);
         }
         stack.stats.counters.count(A::OUT_ICMP);
         stack.stats.counters.count(A::OUT_ECHOS);

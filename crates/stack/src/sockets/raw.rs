@@ -13,9 +13,10 @@ use floodwall_ip::{ArrivedUpper, RawId, RawOpenError, RawReceived, RawRecvError,
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::sockets::ping::GROUP_HOP_LIMIT;

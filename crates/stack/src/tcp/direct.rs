@@ -8,7 +8,7 @@ use floodwall_tcp::{ConnectionTable, CookieMoment, StaleHandle, TcpContext};
 use floodwall_wire::Ecn;
 
 use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::traffic_class;
+use crate::ip::outgoing_packet::traffic_class;
 use crate::sockets::Sockets;
 
 /// Whether a router marked the packet: congestion experienced.

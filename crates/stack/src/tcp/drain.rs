@@ -11,10 +11,13 @@
 //! Peers that do not acknowledge, or do not close their side, delay the end: by the time that the
 //! caller grants. A listener that is closed accepts nothing more.
 
+pub(crate) mod progress;
+
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
+use self::progress::{DrainProgress, DrainStep, Drained, HeldConnections};
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
@@ -24,61 +27,6 @@ use crate::tcp::lend;
 const VISITS: u32 = 256;
 /// How long packets that wait for a neighbour's link address are waited for.
 const NEIGHBOR_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How connections ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Drained {
-    /// In order: both sides have closed, and the peer has acknowledged all data.
-    pub closed: u64,
-    /// Not in order: reset, by us when the time was over or by the peer, or given up.
-    pub reset: u64,
-}
-
-impl core::ops::AddAssign for Drained {
-    fn add_assign(&mut self, other: Self) {
-        self.closed += other.closed;
-        self.reset += other.reset;
-    }
-}
-
-/// What happens to connections that programs on other threads still hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HeldConnections {
-    /// Their programs may go on with them until the time is over.
-    Keep,
-    /// They are closed at once, behind all that was written, as a kernel does when a process ends.
-    Close,
-}
-
-/// What is called with the outcome.
-type DrainReply = Box<dyn FnOnce(Drained) + Send>;
-
-/// The next thing to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum DrainStep {
-    Begin,
-    CloseListeners,
-    /// From this place on.
-    Notify(u32),
-    /// From this slot on.
-    CloseHeld(u32),
-    Wait,
-    /// From this place on.
-    Reset(u32),
-    Over,
-}
-
-/// The state of a stack that ends its connections.
-pub(crate) struct DrainProgress {
-    step: DrainStep,
-    closes_held: bool,
-    until: Instant,
-    neighbors_until: Instant,
-    /// Connections at the beginning, and those that had ended abnormally before.
-    had: u64,
-    broken: u64,
-    replies: Vec<DrainReply>,
-}
 
 impl Stack {
     /// Ends all connections in good order, within `patience`; see [`HeldConnections`] for those

@@ -14,8 +14,8 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::ipv4;
 
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{OutgoingPacket, OutputPath};
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

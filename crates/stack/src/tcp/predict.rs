@@ -21,7 +21,7 @@ use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -31,8 +31,6 @@ const BARE: usize = 20;
 const STAMPED: usize = 32;
 /// What such options begin with: no operation twice, kind 8, 10 bytes.
 const STAMPS: [u8; 4] = [1, 1, 8, 10];
-/// No connection.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// The headers of a plain segment.
 struct PlainSegment {

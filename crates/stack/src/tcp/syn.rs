@@ -10,48 +10,12 @@ use core::time::Duration;
 
 use floodwall_base::{Counter, Counters, Instant};
 use floodwall_tcp::{
-    CookieEpoch, CookieMoment, CookiePolicy, HalfOpenStats, ListenerCounts, ListenerId, Secret,
-    SynSaid,
+    CookieMoment, CookiePolicy, HalfOpenStats, ListenerCounts, ListenerId, Secret, SynSaid,
 };
 
 use crate::sockets::Sockets;
 use crate::stack::Stack;
-
-/// The wall clock, by the monotonic one, and versions of other settings of cookies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct WallClock {
-    /// The monotonic time at which both clocks were read.
-    at: Instant,
-    /// The wall clock at that time, in nanoseconds since 1970: until the year 2554.
-    since_1970: u64,
-    /// How often a secret for cookies was set that other shards and instances share, and how often
-    /// a listener's policy for cookies.
-    pub(crate) secrets: u32,
-    pub(crate) policies: u32,
-}
-
-impl WallClock {
-    /// The epoch, which selects the keys. Until the wall clock is set, it starts with the monotonic
-    /// one.
-    #[inline]
-    pub(crate) fn epoch(&self, now: Instant) -> CookieEpoch {
-        CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
-    }
-
-    /// The wall clock's time.
-    #[inline]
-    pub(crate) fn nanos_since_1970(&self, now: Instant) -> u64 {
-        let (now, at) = (now.as_nanos(), self.at.as_nanos());
-        let (ahead, behind) = (now.saturating_sub(at), at.saturating_sub(now));
-        self.since_1970.saturating_add(ahead).saturating_sub(behind)
-    }
-
-    /// Another number when it was set, or a secret or a policy.
-    pub(crate) fn number(&self) -> u64 {
-        let others = u64::from(self.secrets) << 32 | u64::from(self.policies);
-        self.since_1970.wrapping_sub(self.at.as_nanos()).wrapping_add(others)
-    }
-}
+use crate::tcp::wall_clock::WallClock;
 
 /// One listener, for `stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,27 +128,5 @@ impl Sockets<'_> {
         id: floodwall_tcp::ConnectionId,
     ) -> Result<Option<SynSaid>, floodwall_tcp::StaleHandle> {
         self.tcp()?.syn_said(id)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wall_clock_runs_with_the_other_one_until_it_is_set() {
-        let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
-        let mut wall = WallClock::default();
-        assert_eq!(wall.epoch(second(31)), CookieEpoch(2), "never set");
-        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000, ..wall };
-        assert_eq!(wall.epoch(second(100)), CookieEpoch(100));
-        assert_eq!(
-            (wall.epoch(second(114)), wall.epoch(second(115))),
-            (CookieEpoch(100), CookieEpoch(101))
-        );
-        assert_eq!(wall.epoch(second(99)), CookieEpoch(99), "before it was set");
-        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(93));
-        wall.since_1970 = 0;
-        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(0), "nothing is before 1970");
     }
 }

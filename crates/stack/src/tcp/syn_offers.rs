@@ -7,16 +7,13 @@
 //! asked.
 
 use core::net::IpAddr;
-use core::time::Duration;
 
-use floodwall_base::limits::SYN_COOKIE_PERIOD;
 use floodwall_base::{IfIndex, Instant};
 use floodwall_packet::SynOffers;
 use floodwall_tcp::{CookieEpoch, CookieMoment};
 
 use crate::shards::Role;
 use crate::stack::Stack;
-use crate::tcp::syn::WallClock;
 
 /// Fills in what SYNs that arrive at an interface are answered with.
 pub(crate) fn fill(stack: &Stack, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
@@ -58,14 +55,4 @@ pub(crate) fn changed(stack: &Stack, now: Instant) -> u64 {
     let numbers =
         [crate::link::rx_filter::tables_changed(stack), listeners, stack.shard.wall.number()];
     numbers.into_iter().fold(epoch, |all, number| all.rotate_left(17).wrapping_add(number))
-}
-
-impl WallClock {
-    /// When an epoch ends, by the monotonic clock.
-    fn end_of(&self, epoch: CookieEpoch, now: Instant) -> Instant {
-        let period = SYN_COOKIE_PERIOD.as_nanos() as u64;
-        let end = epoch.0.wrapping_add(1).saturating_mul(period);
-        let left = end.saturating_sub(self.nanos_since_1970(now));
-        now + Duration::from_nanos(left.min(period))
-    }
 }

@@ -29,19 +29,12 @@
 //! behind the same prefix, or in a full set, lose the preference and nothing else. No packet is
 //! dropped for it, so there is no counter.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
-use floodwall_base::{Instant, SecretRandom};
+use floodwall_base::{IfIndex, Instant, SecretRandom};
 use floodwall_sync::prefetch;
-use floodwall_udp::{DatagramKey, SocketId};
-use floodwall_wire::IpProtocol;
-
-use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::OutputPath;
-use crate::stack::Stack;
-use crate::triage::peer_of;
+use floodwall_udp::DatagramKey;
 
 /// Idle time after which a peer is unverified again.
 const PEER_SILENCE: Duration = Duration::from_secs(30);
@@ -78,6 +71,13 @@ pub(crate) struct RecentPeer {
     pub(crate) local_port: u16,
     /// The link of a link-local address, 0 for others.
     pub(crate) zone: u16,
+}
+
+/// The sender of a datagram, in the form in which peers are stored.
+pub(crate) fn peer_of(datagram_key: &DatagramKey, iface: IfIndex) -> RecentPeer {
+    let (addr, port) = datagram_key.remote();
+    let zone = if datagram_key.is_link_scope() { iface.0 + 1 } else { 0 };
+    RecentPeer { addr, port, local_port: datagram_key.local_port(), zone }
 }
 
 /// The position of a peer's entry, if it has one.
@@ -383,35 +383,6 @@ const fn is_within(silence: Duration, sent_at: u32, now: u32) -> bool {
     const AHEAD: u32 = 1 << 16;
     let age = now.wrapping_sub(sent_at);
     age <= (silence.as_nanos() as u64 >> TICK_BITS) as u32 || age > u32::MAX - AHEAD
-}
-
-impl Stack {
-    /// Records that a socket sends to `to` from a local address along a path that was just looked
-    /// up. Peers of connected sockets are established without this. Returns whether the next sends
-    /// to this peer need not be recorded for a while.
-    pub(crate) fn note_answered<A: IpFamily>(
-        &mut self,
-        id: SocketId,
-        (to, from): (&SocketAddr, SocketAddr),
-        path: OutputPath<A>,
-        now: Instant,
-    ) -> bool {
-        let OutputPath::Via { iface, .. } = path else { return true };
-        if !matches!(self.sockets.udp.peer_addr(id), Ok(None)) {
-            return true;
-        }
-        // Keyed as the peer's next datagram will be.
-        let datagram_key = DatagramKey::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
-        let peer = peer_of(&datagram_key, iface);
-        let noted = self.sockets.recent_peers.note(&peer, now);
-        if noted.is_untold && self.shard.steering.workers() > 1 {
-            let owner = self.shard.steering.flow(from, *to, IpProtocol::UDP.0);
-            if owner != self.shard.worker {
-                self.tell_established_flow(owner, &peer, now);
-            }
-        }
-        noted.is_established
-    }
 }
 
 impl core::fmt::Debug for RecentPeers {

@@ -197,6 +197,9 @@ impl Stand {
         thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
         let _ = victims::thread_half(VETH_NEAR, self.outside, -20);
+        if let Err(error) = victims::put_first(VETH_NEAR) {
+            eprintln!("answers may be lost at the clients' end: {error}");
+        }
         thread::sleep(rises / 2);
         let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
         let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;

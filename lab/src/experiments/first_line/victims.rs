@@ -183,16 +183,37 @@ pub(super) fn thread_half(name: &str, core: usize, nice: i32) -> Result<(), LabE
     std::fs::write(format!("/sys/class/net/{name}/threaded"), "1").map_err(wrong)?;
     let mut set = CpuSet::new();
     set.set(core);
-    let prefix = format!("napi/{name}");
-    for entry in std::fs::read_dir("/proc").map_err(wrong)?.flatten() {
-        let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if let Some(pid) = pid.filter(|_| comm.starts_with(&prefix)) {
-            sched_setaffinity(Some(pid), &set).map_err(wrong)?;
-            rustix::process::setpriority_process(Some(pid), nice).map_err(wrong)?;
-        }
+    for thread in half_threads(name)? {
+        sched_setaffinity(Some(thread), &set).map_err(wrong)?;
+        rustix::process::setpriority_process(Some(thread), nice).map_err(wrong)?;
     }
     Ok(())
+}
+
+/// Has the threads of an interface's receive half go before everything of the default class. At a
+/// nice value alone they waited for 0.2 to 0.4 s of each second behind the clients, and a fifth to
+/// two thirds of the answers found the veth's ring of 256 full.
+pub(super) fn put_first(name: &str) -> Result<(), LabError> {
+    for thread in half_threads(name)? {
+        let thread = thread.as_raw_nonzero();
+        let rank = || namespace::run("chrt", &format!("--fifo --pid 1 {thread}"));
+        // A control group of version 1 may have no time for such threads; the topmost one has.
+        let leave = |_| std::fs::write("/sys/fs/cgroup/cpu/cgroup.procs", thread.to_string());
+        rank().or_else(|said| leave(()).map_err(|_| said).and_then(|()| rank())).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// The kernel's threads that run an interface's receive half.
+fn half_threads(name: &str) -> Result<Vec<Pid>, LabError> {
+    let prefix = format!("napi/{name}");
+    let entries = std::fs::read_dir("/proc").map_err(wrong)?.flatten();
+    let threads = entries.filter_map(|entry| {
+        let thread = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw)?;
+        let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        comm.starts_with(&prefix).then_some(thread)
+    });
+    Ok(threads.collect())
 }
 
 /// Serves a listener of the kernel's on `core` until the stop: each line goes back.

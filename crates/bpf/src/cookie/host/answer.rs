@@ -9,7 +9,7 @@
 use super::keys;
 use super::listener::LEAST_MSS;
 use super::tables::{LEFT_MAX, NO_SCALING, Tally};
-use super::{DROP, HostMaps, PASS, TRANSMIT, begin, count, ends};
+use super::{DROP, HostMaps, PASS, TRANSMIT, begin, count, ends, refuse};
 use crate::cookie::segment::{SegmentFamily, families, header_sum, read, source};
 use crate::cookie::syn::{self, SynWays};
 use crate::cookie::tables::{KeyTable, Offer};
@@ -63,8 +63,7 @@ pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
     count(a, Tally::Left);
     a.jump(pass);
     a.place(refused);
-    count(a, Tally::LeftRefused);
-    a.jump(ways.broken);
+    refuse(a, maps, Tally::LeftRefused);
     ends(a, &[(pass, PASS), (ways.broken, DROP), (ways.answered, TRANSMIT)]);
     keys::derive(a, maps, derive);
 }

@@ -12,7 +12,8 @@
 
 use super::tables::{DatagramProtocol, HostSettings, Tally};
 use super::{
-    DROP, HostMaps, PASS, TRANSMIT, begin, count, ends, find_frame, own, reply, source, spot,
+    DROP, HostMaps, PASS, TRANSMIT, begin, count, ends, find_frame, own, refuse, reply, source,
+    spot,
 };
 use crate::cookie::segment::{SegmentFamily, families, reach};
 use crate::cookie::{at, stack};
@@ -95,8 +96,7 @@ pub fn challenge_source(a: &mut Assembler, maps: &HostMaps) {
         a.jump(answered);
     }
     a.place(refused);
-    count(a, Tally::Unproven);
-    a.jump(broken);
+    refuse(a, maps, Tally::Unproven);
     a.place(answered);
     count(a, Tally::Challenged);
     a.set(Register::R0, TRANSMIT).exit();

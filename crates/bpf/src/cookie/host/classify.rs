@@ -8,8 +8,8 @@
 use super::listener;
 use super::tables::{HostSettings, PROTOCOL_SHIFT, PROVES_SHIFT, Tally};
 use super::{
-    DROP, HostMaps, LISTENING, ListenerFields, OWN_NAMESPACE, PASS, Program, SOCKET_STATE, count,
-    ends, own, spot,
+    HostMaps, LISTENING, ListenerFields, OWN_NAMESPACE, PASS, Program, SOCKET_STATE, count, ends,
+    own, refuse, spot,
 };
 use crate::cookie::segment::{L3, SegmentFamily, TCP_BYTES, reach, wire};
 use crate::cookie::{DATA, DATA_END, look_up, stack};
@@ -26,7 +26,6 @@ const ESTABLISHED: i32 = 1;
 /// Where a frame leaves.
 struct Ways {
     pass: Label,
-    drop: Label,
     /// The socket on the stack is to be released first.
     release: Label,
     /// It is a connection's.
@@ -35,8 +34,7 @@ struct Ways {
 
 /// Writes the program. `R1` is the context.
 pub fn classify(a: &mut Assembler, maps: &HostMaps, fields: &ListenerFields) {
-    let ways =
-        Ways { pass: a.label(), drop: a.label(), release: a.label(), established: a.label() };
+    let ways = Ways { pass: a.label(), release: a.label(), established: a.label() };
     let listens = a.label();
     a.copy(Register::R6, Register::R1)
         .load(AccessSize::Word, Register::R7, Register::R6, DATA)
@@ -53,7 +51,7 @@ pub fn classify(a: &mut Assembler, maps: &HostMaps, fields: &ListenerFields) {
     established(a, maps, &ways);
     a.place(ways.release);
     a.load(AccessSize::Double, Register::R1, Register::R10, spot::SOCKET).call(Function::Release);
-    ends(a, &[(ways.pass, PASS), (ways.drop, DROP)]);
+    ends(a, &[(ways.pass, PASS)]);
 }
 
 /// Steps over one VLAN tag; goes on where the code of the frame's family is.
@@ -201,8 +199,7 @@ fn judge(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
         .jump_if(Register::R2, JumpCondition::Equal, SYN, syn)
         .compute(Register::R1, Operation::And, 0x16)
         .jump_if(Register::R1, JumpCondition::Equal, ACK, ack);
-    count(a, Tally::Stray);
-    a.jump(ways.drop);
+    refuse(a, maps, Tally::Stray);
     a.place(syn);
     a.load(AccessSize::Double, Register::R1, Register::R7, HostSettings::MODE).jump_if(
         Register::R1,
@@ -215,8 +212,7 @@ fn judge(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
     a.load(AccessSize::Word, Register::R1, Register::R9, own::ACK_BACKLOG)
         .load(AccessSize::Word, Register::R2, Register::R9, own::MAX_ACK_BACKLOG)
         .jump_if_reg(Register::R1, JumpCondition::AtMost, Register::R2, room);
-    count(a, Tally::Full);
-    a.jump(ways.drop);
+    refuse(a, maps, Tally::Full);
     a.place(room);
     a.tail_call(Register::R6, maps.programs, Program::Answer as i32).jump(ways.pass);
     a.place(ack);

@@ -7,7 +7,7 @@
 //! protocol has a challenge.
 
 use super::tables::{BUCKETS, HostSettings, Tally};
-use super::{DROP, HostMaps, PASS, Program, begin, count, ends, own};
+use super::{HostMaps, PASS, Program, begin, count, ends, own, refuse};
 use crate::cookie::segment::{SegmentFamily, families, reach};
 use crate::cookie::{at, look_up};
 use crate::siphash::{self, FAST};
@@ -62,7 +62,6 @@ pub fn share_datagrams(a: &mut Assembler, maps: &HostMaps) {
     count(a, Tally::Datagrams);
     a.jump(pass);
     a.place(refused);
-    count(a, Tally::Uncredited);
-    a.set(Register::R0, DROP).exit();
+    refuse(a, maps, Tally::Uncredited);
     ends(a, &[(pass, PASS)]);
 }

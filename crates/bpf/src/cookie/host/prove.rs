@@ -9,7 +9,7 @@
 use super::answer::zone;
 use super::keys;
 use super::tables::{NO_SCALING, PROOFS, Tally};
-use super::{DROP, HostMaps, MAGIC, META_BYTES, NOTE, PASS, begin, count, ends, own, spot};
+use super::{HostMaps, MAGIC, META_BYTES, NOTE, PASS, begin, count, ends, own, refuse, spot};
 use crate::cookie::ack::{AckWays, numbers, open};
 use crate::cookie::seal::{MARKS, hash_flow};
 use crate::cookie::segment::{L3, SegmentFamily, TCP_BYTES, families, reach, read};
@@ -82,11 +82,9 @@ pub fn prove_ack(a: &mut Assembler, maps: &HostMaps) {
     count(a, Tally::Repeated);
     a.jump(pass);
     a.place(stray);
-    count(a, Tally::Stray);
-    a.set(Register::R0, DROP).exit();
+    refuse(a, maps, Tally::Stray);
     a.place(refused);
-    count(a, Tally::Refused);
-    a.set(Register::R0, DROP).exit();
+    refuse(a, maps, Tally::Refused);
     ends(a, &[(pass, PASS)]);
     keys::derive(a, maps, derive);
 }

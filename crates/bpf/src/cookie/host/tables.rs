@@ -16,6 +16,12 @@ pub const PROOFS: usize = 1 << 16;
 pub const BUCKETS: usize = 1 << 16;
 /// Entries of the table of proven sources of datagrams; a power of two.
 pub const SOURCES: usize = 1 << 18;
+/// Entries of the table of loud prefixes; a power of two.
+pub const RANKED: usize = 1 << 10;
+/// Words of such an entry.
+pub const RANK_WORDS: usize = 4;
+/// Of so many dropped frames one is ranked; a power of two.
+pub const RANK_EACH: u64 = 16;
 /// In the word of a port: the protocol of its datagrams ([`DatagramProtocol`]), a byte.
 pub const PROTOCOL_SHIFT: i32 = 16;
 /// In the word of a port: whether a TCP connection proves its source for datagrams, a bit.
@@ -127,6 +133,48 @@ impl HostSettings {
             .chain([self.zone, self.interval, self.burst, self.unproven]);
         words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
         words
+    }
+}
+
+/// A source prefix of which frames were dropped, as [`rank_source`](super::rank_source) keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RankedSource {
+    /// The prefix's first address.
+    pub prefix: core::net::IpAddr,
+    /// Bits of the prefix: 24 or 64.
+    pub bits: u8,
+    /// The number of the port.
+    pub port: u8,
+    /// Why they were dropped: the number of a [`Tally`].
+    pub reason: u8,
+    /// About how many, as far as they were more than others of the same entry.
+    pub frames: u64,
+    /// When the last was ranked, by the clock that counts suspension.
+    pub last: u64,
+}
+
+impl RankedSource {
+    pub(super) const PREFIX: i16 = 0;
+    pub(super) const LABEL: i16 = 8;
+    pub(super) const COUNT: i16 = 16;
+    pub(super) const LAST: i16 = 24;
+    /// In the label, above the number of the port.
+    pub(super) const REASON_SHIFT: i32 = 8;
+    pub(super) const FAMILY_SHIFT: i32 = 16;
+
+    /// From the words of an entry; `None` of an empty one.
+    #[must_use]
+    pub fn of(words: [u64; RANK_WORDS]) -> Option<Self> {
+        use core::net::{Ipv4Addr, Ipv6Addr};
+        let [prefix, label, count, last] = words;
+        let [port, reason, family, ..] = label.to_le_bytes();
+        let (prefix, bits) = match family {
+            4 => (Ipv4Addr::from_bits((prefix << 8) as u32).into(), 24),
+            6 => (Ipv6Addr::from_bits(u128::from(prefix) << 64).into(), 64),
+            _ => return None,
+        };
+        let frames = count.saturating_mul(RANK_EACH);
+        (count > 0).then_some(Self { prefix, bits, port, reason, frames, last })
     }
 }
 

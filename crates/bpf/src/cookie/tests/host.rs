@@ -78,6 +78,7 @@ impl HostRig {
             proofs: machine.array(8, PROOFS),
             buckets: machine.array(8, BUCKETS),
             sources: machine.array(8, SOURCES),
+            ranked: machine.array(RANK_WORDS * 8, RANKED),
             addresses: machine.hash(16, 8, 16),
             programs: machine.programs(Program::COUNT),
         };
@@ -95,6 +96,7 @@ impl HostRig {
         let behind = [
             (Program::Challenge, code(|a| challenge_source(a, &maps))),
             (Program::Remember, code(|a| remember_source(a, &maps))),
+            (Program::Rank, code(|a| rank_source(a, &maps))),
         ];
         for (program, code) in behind {
             machine.set_program(maps.programs, program as usize, code);

@@ -74,10 +74,21 @@ fn document(status: &Status) -> Value {
             "counts": counts,
         })
     });
+    let refused = status.refused.iter().map(|it| {
+        json!({
+            "prefix": format!("{}/{}", it.prefix.0, it.prefix.1),
+            "protocol": it.port.0,
+            "port": it.port.1,
+            "reason": it.reason,
+            "frames": it.frames,
+            "seconds_ago": it.ago.as_secs_f64(),
+        })
+    });
     json!({
         "interface": status.interface,
         "paused": status.paused,
         "ports": ports.collect::<Vec<_>>(),
+        "refused": refused.collect::<Vec<_>>(),
     })
 }
 
@@ -126,6 +137,23 @@ fn table(said: &Value) -> String {
                 text.push_str(&format!("  {:<20} {count:>12}\n", output::shown(name)));
             }
         }
+    }
+    text.push_str(&loudest(said));
+    text
+}
+
+/// The prefixes that were refused most.
+fn loudest(said: &Value) -> String {
+    let mut text = String::new();
+    for it in said["refused"].as_array().into_iter().flatten() {
+        if text.is_empty() {
+            text.push_str("refused most, about so many frames:\n");
+        }
+        let words = ["prefix", "protocol", "reason"];
+        let [prefix, protocol, reason] =
+            words.map(|name| output::shown(&it[name].as_str().unwrap_or_default()).to_string());
+        let (port, frames) = (&it["port"], &it["frames"]);
+        text.push_str(&format!("  {prefix:<24} {protocol} {port:<5} {reason:<20} {frames:>12}\n"));
     }
     text
 }

@@ -13,7 +13,7 @@ use floodwall_wire::ipv6_options::{Ipv6Option, Ipv6Options};
 use floodwall_wire::{IpProtocol, ipv4, ipv6};
 
 use super::{GroupEngines, MESSAGE_MAX};
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

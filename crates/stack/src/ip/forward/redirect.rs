@@ -15,12 +15,14 @@ use floodwall_ip::{IcmpAllowance, IcmpError, Interface, LinkMedium, icmp, ndp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ndp::RedirectFields;
 
+use super::crossing::CrossingPacket;
 use super::way::ForwardPath;
-use super::{CrossingPacket, Stack};
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::OutgoingPacket;
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::OutgoingPacket;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
+use crate::stack::Stack;
 
 /// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).
 const UNTOUCHED: u8 = 255;
