@@ -8,6 +8,7 @@ use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, R
 use floodwall_stack::{
     Conservation, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig, Stats, accounts_needed,
 };
+use floodwall_world::is_tcp_fragment;
 
 use crate::answer::Owed;
 use crate::craft;
@@ -36,18 +37,7 @@ pub fn ethernet_config(host: u8) -> StackConfig {
 
 /// No TCP segment is ever an IP fragment (RFC 9293 section 3.7): its size follows the path's.
 fn refuse_tcp_fragment(packet: &PacketBuf) {
-    const TCP: u8 = 6;
-    const FRAGMENT: u8 = 44;
-    let bytes = packet.first();
-    let is_fragment = match bytes.get(12..14) {
-        Some([8, 0]) => {
-            let cut = bytes.get(20..22).is_some_and(|b| b[0] & 0x3f != 0 || b[1] != 0);
-            cut && bytes.get(23) == Some(&TCP)
-        }
-        Some([0x86, 0xdd]) => bytes.get(20) == Some(&FRAGMENT) && bytes.get(54) == Some(&TCP),
-        _ => false,
-    };
-    assert!(!is_fragment, "a TCP segment leaves as an IP fragment");
+    assert!(!is_tcp_fragment(packet.first()), "a TCP segment leaves as an IP fragment");
 }
 
 /// One stack with its pool, clock and randomness, driven by hand.

@@ -434,7 +434,7 @@ fn streams(family: Family) -> Vec<(&'static str, Stream)> {
         Family::V4 => ("10.0.0.128/25", "10.0.0.2"),
         Family::V6 => ("fd00::8000/113", "fe80::2"),
     };
-    let everybody = match family {
+    let all_hosts = match family {
         Family::V4 => "224.0.0.1",
         Family::V6 => "ff02::1",
     };
@@ -470,9 +470,9 @@ fn streams(family: Family) -> Vec<(&'static str, Stream)> {
         ("incomplete", cut(1400, 0, Withheld::Middle, 4000)),
         ("requests", forged(Forgery::NeighborRequests, range(here), host)),
         ("claims", forged(Forgery::NeighborClaims, range(here), host)),
-        ("routers", forged(Forgery::RouterAdvertisements, range(router), range(everybody))),
+        ("routers", forged(Forgery::RouterAdvertisements, range(router), range(all_hosts))),
         ("redirects", forged(Forgery::Redirects, range(router), host)),
-        ("queries", forged(Forgery::GroupQueries, range(router), range(everybody))),
+        ("queries", forged(Forgery::GroupQueries, range(router), range(all_hosts))),
     ]
 }
 

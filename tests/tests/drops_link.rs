@@ -1,7 +1,7 @@
 //! Drops below IP: each is provoked by a frame and counted once by its reason, unanswered.
 //!
-//! What each call of `expect_drop` checks is documented at `Rig::expect_drop`. Reading: RFC 894, IEEE
-//! 802.1Q, RFC 826.
+//! What each call of `expect_drop` checks is documented at `Rig::expect_drop`. Reading: RFC 894,
+//! IEEE 802.1Q, RFC 826.
 
 use std::net::Ipv4Addr;
 

@@ -300,10 +300,10 @@ fn malformed_neighbour_discovery_is_dropped() {
     let packet = ipv6_chain(&whole, IpProtocol::ICMPV6, &to_us[40..]);
     rig().packet_is_dropped("atomic fragment", &packet, reason, None);
     // RFC 4861 section 7.1.1: a probe names no link address and goes to the right group.
-    let nobody = Ipv6Addr::UNSPECIFIED;
-    let packet = solicitation(v6(HOST), nobody, group, true);
+    let unspecified = Ipv6Addr::UNSPECIFIED;
+    let packet = solicitation(v6(HOST), unspecified, group, true);
     rig().packet_is_dropped("a probe with a link address", &packet, reason, None);
-    let packet = solicitation(v6(HOST), nobody, v6(HOST), false);
+    let packet = solicitation(v6(HOST), unspecified, v6(HOST), false);
     rig().packet_is_dropped("a probe to one", &packet, reason, None);
     // Section 7.1.2: a solicited answer does not go to all.
     let all = "ff02::1".parse().unwrap();

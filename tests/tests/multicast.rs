@@ -208,10 +208,10 @@ fn a_socket_hears_the_senders_that_it_chose_and_routers_are_told_of_them() {
     for family in FAMILIES {
         let (mut rig, group) = (rig(), group(family, 1));
         let id = open(&mut rig, family, 5);
-        let (established, other) = (addr(family, 7), addr(family, 8));
-        rig.sockets(|s| s.udp_join_source(id, established, group, ETH)).0.unwrap();
+        let (wanted, other) = (addr(family, 7), addr(family, 8));
+        rig.sockets(|s| s.udp_join_source(id, wanted, group, ETH)).0.unwrap();
         let all = told(&rig.run_for(LONG));
-        let allow = (RecordKind::ALLOW_NEW.0, group, vec![established]);
+        let allow = (RecordKind::ALLOW_NEW.0, group, vec![wanted]);
         assert_eq!(all, vec![allow; 2]);
         rig.frame(&from(family, 7, group, b"wanted"));
         rig.frame(&from(family, 8, group, b"other"));
@@ -230,7 +230,7 @@ fn a_socket_hears_the_senders_that_it_chose_and_routers_are_told_of_them() {
         // The last source's leaving leaves the group.
         let wrong = rig.sockets(|s| s.udp_leave_source(id, other, group, ETH)).0;
         assert_eq!(wrong, Err(GroupError::Membership));
-        rig.sockets(|s| s.udp_leave_source(id, established, group, ETH)).0.unwrap();
+        rig.sockets(|s| s.udp_leave_source(id, wanted, group, ETH)).0.unwrap();
         rig.run_for(LONG);
         assert!(!rig.stack.interfaces()[1].is_member(group));
         assert!(rig.conservation().holds());

@@ -26,7 +26,7 @@ const HONEST: u32 = 10;
 /// The sources of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    Nobody,
+    None,
     /// Ten addresses, far from each other.
     Ten,
     /// Forged addresses of a million prefixes.
@@ -100,7 +100,7 @@ impl Scene {
         for _ in 0..FLOOD {
             let word = self.random.next_u64() as u32;
             let from = match flood {
-                Flood::Nobody => continue,
+                Flood::None => continue,
                 Flood::Ten => 1000 * (1 + word % 10),
                 Flood::Million => word % 1_000_000,
             };
@@ -127,7 +127,7 @@ impl Scene {
 
     /// First peace, so that honest senders have been answered; then the flood.
     fn run(mut self, flood: Flood, milliseconds: u32) -> Outcome {
-        (0..4 * HONEST).for_each(|n| self.millisecond(n, Flood::Nobody, false));
+        (0..4 * HONEST).for_each(|n| self.millisecond(n, Flood::None, false));
         let before = self.rig.stats();
         // The queue fills first: what is read then came before.
         (0..20).for_each(|n| self.millisecond(n, flood, false));

@@ -64,7 +64,7 @@ fn addresses_are_wanted_from_their_first_probe_to_their_end_and_broadcasts_with_
         });
         assert_eq!(said(&rig, addr(family, 77)), None);
     }
-    assert_eq!(said(&rig, "10.0.0.255".parse().expect("an address")), Some(false), "for everybody");
+    assert_eq!(said(&rig, "10.0.0.255".parse().expect("an address")), Some(false), "broadcast");
     let link_local =
         wants(&rig).addresses().any(|(addr, _)| Ipv6Addr::is_unicast_link_local(&addr));
     assert!(link_local);

@@ -11,6 +11,7 @@ mod conformance;
 mod instructions;
 mod layers;
 mod links;
+mod modules;
 mod pkt;
 mod rfc;
 mod sanitize;

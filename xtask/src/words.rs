@@ -72,6 +72,7 @@ pub(crate) fn measure(root: &Path) -> Result<Vec<Figure>, String> {
     let mut figures = persons(&sources);
     figures.extend(types(&sources));
     figures.extend(terms(&sources));
+    figures.extend(cycles(&sources).into_iter().map(|(figure, _)| figure));
     let rows = readme.lines().filter(|line| line.starts_with('|'));
     let longest = rows.map(|row| row.chars().count()).max().unwrap_or(0);
     let words = readme.split_whitespace().count();
@@ -92,12 +93,26 @@ pub(crate) fn complaints(sources: &[Source]) -> Vec<String> {
             format!("{}: write plain technical English (cargo xtask words).", figure.what)
         })
         .collect();
+    for (figure, modules) in cycles(sources) {
+        if !figure.holds() {
+            out.push(format!("{}: move a type out of {modules}.", figure.what));
+        }
+    }
     for (name, places) in repeated(&definitions(sources)) {
         if is_bare(name) {
             out.push(format!("{}: type name {name} occurs twice: say what of.", places.join(", ")));
         }
     }
     out
+}
+
+/// The largest import cycle of each crate, with its modules.
+fn cycles(sources: &[Source]) -> Vec<(Figure, String)> {
+    let figure = |(name, modules, max): (String, Vec<String>, usize)| {
+        let what = format!("{name}: modules in one import cycle");
+        (Figure::new(what, modules.len() as f64, max as f64), modules.join(", "))
+    };
+    crate::modules::largest(sources).into_iter().map(figure).collect()
 }
 
 fn persons(sources: &[Source]) -> Vec<Figure> {

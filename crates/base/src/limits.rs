@@ -96,7 +96,7 @@ pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
 /// Of the resolved ones, how many may be unverified neighbours: those that solicited us and never
 /// answered a solicitation of ours. Any solicitation costs us an entry; only this many can be taken
 /// that way.
-pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
+pub const NEIGHBOR_UNVERIFIED_MAX: usize = 64;
 
 // Router discovery and autoconfiguration.
 
@@ -248,7 +248,7 @@ pub const ROUND_MAX: Duration = Duration::from_millis(1);
 /// Packets of unverified sources of one family that wait while packets arrive faster than they are
 /// handled: half of a usual device ring, handled within a fraction of a millisecond once there is
 /// time.
-pub const STRANGERS_WAITING_MAX: usize = 512;
+pub const UNVERIFIED_WAITING_MAX: usize = 512;
 /// Peers that sockets which are not connected have lately answered, and that triage prefers.
 /// 256 KiB a shard.
 pub const ANSWERED_PEERS: usize = 16_384;

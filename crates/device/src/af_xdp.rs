@@ -19,15 +19,20 @@
 //! (`af_xdp/filter.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
 //! their own, so that neither crowds out the other.
 
+mod attach;
 pub(crate) mod bpf;
 mod card;
+mod cookie_programs;
 mod cookies;
 mod demand;
+mod destination_maps;
+mod failure;
 mod features;
 mod filter;
 mod filter_tables;
 mod first_line;
 mod line_switch;
+mod link_station;
 mod own_half;
 pub(crate) mod packet_line;
 mod partial;
@@ -39,6 +44,7 @@ mod steering;
 mod waiting_frames;
 mod way_back;
 mod words;
+mod xdp_abi;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -51,15 +57,17 @@ use floodwall_packet::{
 };
 use rustix::event::epoll;
 
-use self::bpf::Attach;
+use self::attach::attach;
 use self::card::Card;
 use self::cookies::CookieProgramPlan;
+use self::failure::{failed, unsupported};
 use self::filter::FilterTurn;
 use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
+use self::link_station::LinkStation;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
-use self::steering::{LinkStation, QueueSteering};
+use self::steering::QueueSteering;
 use self::waiting_frames::WaitingFrames;
 use crate::af_packet::{AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
@@ -703,47 +711,6 @@ impl Device for AfXdp {
     }
 }
 
-/// Attaches the program by the best way that is wanted and that there is.
-fn attach(
-    name: &str,
-    steering: &QueueSteering,
-    index: u32,
-    mode: XdpMode,
-    notes: &mut Vec<String>,
-) -> Result<(), DeviceError> {
-    let refused = |error: io::Error| match error.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => unsupported(
-            name,
-            "a second XDP program on the interface",
-            "detach the other program first (`bpftool net`, `ip link` show it)",
-        ),
-        _ => failed(name, "attach the program to the interface", error),
-    };
-    if mode == XdpMode::Generic {
-        notes.push("generic XDP, as configured".to_owned());
-        return steering.attach(index, Attach::Generic).map_err(refused);
-    }
-    match steering.attach(index, Attach::Native) {
-        Ok(()) => {
-            notes.push("native XDP".to_owned());
-            Ok(())
-        }
-        Err(error) if mode == XdpMode::Auto && is_unfit(&error) => {
-            notes.push(format!("generic XDP: the driver does not support native ({error})"));
-            steering.attach(index, Attach::Generic).map_err(refused)
-        }
-        Err(error) => Err(refused(error)),
-    }
-}
-
-/// Whether the error means that the driver cannot run programs, or not with these settings.
-fn is_unfit(error: &io::Error) -> bool {
-    !matches!(
-        error.raw_os_error(),
-        Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
-    )
-}
-
 /// Tries the first queue with a little memory, which is given back: whether the driver moves
 /// frames without a copy, and whether it works at all.
 fn trial(
@@ -825,35 +792,4 @@ fn emptied(mut packet: PacketBuf) -> PacketBuf {
 fn watch(either: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
     let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
     epoll::add(either, fd, data, flags).map_err(io::Error::from)
-}
-
-fn unsupported(name: &str, missing: &'static str, remedy: &'static str) -> DeviceError {
-    DeviceError::Unsupported { device: name.to_owned(), missing, remedy }
-}
-
-fn failed(name: &str, action: &'static str, error: io::Error) -> DeviceError {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => DeviceError::NoPrivilege {
-            device: name.to_owned(),
-            action,
-            missing: "one of CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
-        },
-        Some(libc::ENOBUFS) => unsupported(
-            name,
-            "locking the packet memory",
-            "raise the bound: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
-        ),
-        Some(libc::ENOSYS) => unsupported(
-            name,
-            "BPF in this kernel",
-            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered \
-             (a container, a unit), allow bpf(2)",
-        ),
-        Some(libc::EAFNOSUPPORT) => unsupported(
-            name,
-            "AF_XDP in this kernel",
-            "use packet:INTERFACE, or a kernel with CONFIG_XDP_SOCKETS",
-        ),
-        _ => DeviceError::from_system(name, action, error),
-    }
 }

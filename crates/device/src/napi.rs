@@ -30,12 +30,12 @@ mod system;
 mod tests;
 mod thread;
 mod threaded;
+mod tuning;
 mod undo;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use self::half_thread::HalfThread;
 use self::link::InterfaceLink;
@@ -44,6 +44,10 @@ use self::note::{NoteTaken, PlacementNote};
 use self::poller::PollDrive;
 use self::system::System;
 use self::threaded::{Napi, NapiSetting};
+use self::tuning::{
+    BEFORE_FLUSH_NANOS, DEFER, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
+    POLL_FLUSH_NANOS, SLICE, THREAD_FLUSH_NANOS,
+};
 use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
 use crate::napi_policy::{NapiPolicy, NapiPriority};
@@ -56,29 +60,6 @@ pub(crate) fn hardware_address(name: &str) -> Option<String> {
     Some(link.address).filter(|address| address.bytes().any(|digit| digit != b'0'))
 }
 
-/// Empty looks in a row after which the card calls again.
-const DEFER: u32 = 200;
-/// After how many nanoseconds the thread looks by itself while the card does not call: behind the
-/// worker, and before it, where nothing may be lost meanwhile (a veth's ring has 256 places: those
-/// are filled in 100 us by 2.5 million packets a second, in 500 us by half a million).
-const THREAD_FLUSH_NANOS: u64 = 500_000;
-const BEFORE_FLUSH_NANOS: u64 = 100_000;
-/// As [`DEFER`], where we look ourselves: the first look that is the card's own is its call.
-const POLL_DEFER: u32 = 1;
-/// As [`THREAD_FLUSH_NANOS`]: far above our longest absence, else the half runs by itself under
-/// flood, and never lets go.
-const POLL_FLUSH_NANOS: u64 = 20_000_000;
-/// The rank of the kernel's half behind the worker, the last, and before it: of a core that both
-/// want it gets nine parts of ten. Where it chooses that was nineteen of twenty: what was left to a
-/// worker that lets in 2,000 connections a second was just what it needs, and sometimes less.
-const NICE_BEHIND: i32 = 19;
-const NICE_BEFORE: i32 = -10;
-const NICE_CHOOSING: i32 = -10;
-
-/// How long worker and kernel half run at a stretch while both want the core. The system's own
-/// slices (some 3 ms) are longer than a veth's ring of 256 frames lasts.
-const SLICE: Duration = Duration::from_micros(100);
-
 // Figures: `docs/design/placement.md`.
 const COSTS_ALL: &str = "under flood the kernel's half runs before the worker and may leave it \
                          nothing of the core (measured on one core: a fifth of the answers, and \
@@ -86,7 +67,7 @@ const COSTS_ALL: &str = "under flood the kernel's half runs before the worker an
 const COSTS_RANK: &str = "under flood the kernel's half takes as much of the core as the worker \
                           (no loss measured with light work, up to a third with heavier)";
 const COSTS_BEFORE: &str = "while the worker has the core for a moment, under flood the card's \
-                            ring overflows, established and foe alike";
+                            ring overflows, established flows and others alike";
 const COSTS_NOTE: &str = "if this process is killed, the interface keeps our settings";
 
 /// How a device's kernel half is wanted.

@@ -518,7 +518,7 @@ impl DhcpClient {
         let released = kind == Dhcpv4Type::RELEASE;
         let prolongs = kind == Dhcpv4Type::REQUEST && self.is_bound();
         let owned = released || prolongs;
-        let (none, everybody) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
+        let (none, broadcast) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
         let to_server = released || self.state == DhcpState::Renewing;
         let secs = (now - self.began).as_secs().min(u64::from(u16::MAX)) as u16;
         let fields = Dhcpv4Fields {
@@ -557,7 +557,7 @@ impl DhcpClient {
         let len = fields.emit_into(options, &mut bytes).unwrap_or(dhcpv4::FIXED_LEN);
         Transmission {
             src_addr: if owned { addr } else { none },
-            dst_addr: if to_server { server } else { everybody },
+            dst_addr: if to_server { server } else { broadcast },
             bytes,
             len,
         }

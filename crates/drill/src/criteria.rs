@@ -397,14 +397,14 @@ mod tests {
         assert_eq!(failed(&e, second), [Criterion::Answered]);
         let mut e = good();
         e.0.clear();
-        let nobody = [
+        let unasked = [
             Criterion::Answered,
             Criterion::Fragmented,
             Criterion::Far,
             Criterion::Connected,
             Criterion::Paths,
         ];
-        assert_eq!(failed(&e, second), nobody, "no questions prove nothing");
+        assert_eq!(failed(&e, second), unasked, "no questions prove nothing");
         let mut e = good();
         e.0[0].fragmented[0].answered = 90;
         assert_eq!(failed(&e, second), []);

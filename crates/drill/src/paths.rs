@@ -21,7 +21,7 @@ use crate::hostile::link_header;
 use crate::topology::{self, TopologyHost};
 
 /// Unverified sources of each family: as many as a host remembers of those that it has answered.
-const STRANGERS: u32 = 1024;
+const UNKNOWN_HOSTS: u32 = 1024;
 /// In how many networks they are: a host remembers so many of each.
 const NETWORKS: u32 = 128;
 /// The original length in the quoted packets.
@@ -49,8 +49,8 @@ enum ForgedMessage {
 /// One question per unverified source, the likeliest message about its answer, and one that is easy
 /// to recognize as forged; and one about a client.
 pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
-    let mut frames = Vec::with_capacity(8 * STRANGERS as usize);
-    for n in 0..STRANGERS {
+    let mut frames = Vec::with_capacity(8 * UNKNOWN_HOSTS as usize);
+    for n in 0..UNKNOWN_HOSTS {
         for family in topology::FAMILIES {
             let floor = if family == Family::V4 { 552 } else { 1280 };
             let likely = floor + random.below(1500 - u64::from(floor)) as u32;
@@ -71,8 +71,8 @@ pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
 
 /// Redirects about clients behind the router, and about destinations without traffic.
 pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
-    let mut frames = Vec::with_capacity(4 * STRANGERS as usize);
-    for n in 0..STRANGERS {
+    let mut frames = Vec::with_capacity(4 * UNKNOWN_HOSTS as usize);
+    for n in 0..UNKNOWN_HOSTS {
         for family in topology::FAMILIES {
             let client = client(&[TopologyHost::Far], family, random);
             let other_port = ForgedRouter { port: 1, ..unknown(family, n) };
@@ -273,7 +273,7 @@ mod tests {
             };
             seen[usize::from(from.is_ipv6())][column] += 1;
         }
-        let each = STRANGERS;
+        let each = UNKNOWN_HOSTS;
         assert_eq!(seen, [[each, 2 * each, 3 * each]; 2]);
     }
 }

@@ -38,14 +38,16 @@ pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
             let frames = hostile::frames();
             vec![replay(frames.clone(), false), replay(frames.clone(), true), replay(frames, true)]
         }
-        FloodKind::UdpClosed => both(&topology::STRANGERS, &Content::Udp, closed()),
-        FloodKind::UdpOpen => both(&topology::STRANGERS, &Content::Udp, service()),
+        FloodKind::UdpClosed => both(&topology::UNKNOWN_HOSTS, &Content::Udp, closed()),
+        FloodKind::UdpOpen => both(&topology::UNKNOWN_HOSTS, &Content::Udp, service()),
         FloodKind::Neighbors => both(&topology::NEIGHBORS, &Content::Udp, service()),
         FloodKind::Syn => syn(),
         FloodKind::SynOneRow => vec![replay(syns::one_row(), false)],
         FloodKind::SynAndAck => syns_and_acks(),
         FloodKind::AckAndReset => acks_and_resets(),
-        FloodKind::IcmpEcho => both(&topology::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
+        FloodKind::IcmpEcho => {
+            both(&topology::UNKNOWN_HOSTS, &Content::IcmpEcho, PortRange::one(9))
+        }
         FloodKind::IcmpErrors => {
             vec![replay(hostile::icmp_errors(&mut PublicRandom::new(seed)), false)]
         }
@@ -100,7 +102,7 @@ fn syn() -> Vec<Stream> {
     let syn = &Content::Tcp(TcpFlags::SYN);
     let sized = |bytes: usize| {
         let with = move |stream| Stream { payload: SizeRange::one(bytes), ..stream };
-        both(&topology::STRANGERS, syn, service()).into_iter().map(with)
+        both(&topology::UNKNOWN_HOSTS, syn, service()).into_iter().map(with)
     };
     sized(0).chain(sized(120)).collect()
 }
@@ -127,7 +129,7 @@ fn acks_and_resets() -> Vec<Stream> {
         .into_iter()
         .flat_map(|flags| {
             let content = &Content::Tcp(flags);
-            let mut all = both(&topology::STRANGERS, content, service());
+            let mut all = both(&topology::UNKNOWN_HOSTS, content, service());
             all.extend(both(&callers, content, service()));
             all.extend(both(&callers, content, PortRange::one(topology::WEB_PORT)));
             all
@@ -139,7 +141,7 @@ fn acks_and_resets() -> Vec<Stream> {
 /// Each of [`CUTS`], to the service.
 fn fragments() -> Vec<Stream> {
     let cut = |(cut, payload)| {
-        let streams = both(&topology::STRANGERS, &Content::Udp, service());
+        let streams = both(&topology::UNKNOWN_HOSTS, &Content::Udp, service());
         let with = move |stream| Stream {
             fragments: Some(cut),
             payload: SizeRange::one(payload),
@@ -161,7 +163,7 @@ fn headers() -> Vec<Stream> {
         (Content::Udp, Headers::Chain(SizeRange::one(12)), Some(cut)),
     ];
     let put = |(content, headers, fragments)| {
-        let streams = both(&topology::STRANGERS, &content, service());
+        let streams = both(&topology::UNKNOWN_HOSTS, &content, service());
         let with = move |stream| Stream { headers: Some(headers), fragments, ..stream };
         streams.into_iter().map(with)
     };
@@ -237,7 +239,9 @@ mod tests {
             .chain([topology::ROUTER_V4.into(), topology::ROUTER_LINK_LOCAL.into()])
             .collect();
         let claims = Content::Forged(Forgery::NeighborClaims);
-        for prefix in [topology::CLAIMANTS, topology::FALSE_ROUTERS, topology::STRANGERS].concat() {
+        for prefix in
+            [topology::CLAIMANTS, topology::FALSE_ROUTERS, topology::UNKNOWN_HOSTS].concat()
+        {
             let prefix: floodwall_base::IpCidr = prefix.parse().unwrap();
             assert!(known.iter().all(|addr| !prefix.contains(*addr)), "{prefix}");
         }

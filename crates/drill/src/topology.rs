@@ -37,7 +37,7 @@ pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 /// The router's IPv6 address, which it advertises.
 pub(crate) const ROUTER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xffff);
 /// Sources behind the router, without an honest client among them.
-pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/17", "2001:2:0:13::/64"];
+pub(crate) const UNKNOWN_HOSTS: [&str; 2] = ["198.19.0.0/17", "2001:2:0:13::/64"];
 /// Sources that claim to be on the link.
 pub(crate) const NEIGHBORS: [&str; 2] = ["198.18.0.0/16", "2001:2:0:12::/64"];
 /// Sources that claim to be on the link, without an honest client among them.

@@ -1,8 +1,8 @@
 //! An unchanged DNS server and a game server's queries behind challenges, beside forged questions.
 //!
 //! Needs root, `dnsmasq` and `dig` for DNS. The flood comes in bursts between honest questions, so
-//! that nothing here depends on the machine's pace. `FLOODWALL_DEEP=1` floods at rates, as fast as
-//! a raw socket sends.
+//! that nothing here depends on the machine's pace. `FLOODWALL_DEEP=1` floods at
+//! multiples of what the server answers.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
 
@@ -11,8 +11,10 @@ mod rig;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use floodwall_device::host_bpf::interface;
 use floodwall_guard::{DatagramProtocol, Guard, GuardConfig, UdpPort, Watch};
 use rig::{Flood, Rig, SERVER, config, counted, server, skip, start};
 
@@ -20,6 +22,8 @@ const DNS: u16 = 53;
 const GAME: u16 = 27015;
 /// A question for `honest.example.`, type A.
 const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x06honest\x07example\0\0\x01\0\x01";
+/// The link address that frames of the flood are for.
+const MAC: [u8; 6] = [2, 0, 0, 0, 0x77, 1];
 const QUERY: &[u8] = b"\xff\xff\xff\xffTSource Engine Query\0";
 
 /// A server process of this namespace, ended with the test.
@@ -234,4 +238,124 @@ fn few_questions_are_never_challenged() {
         assert_eq!(counted(&guard, "datagrams_challenged"), 0);
         assert_eq!(counted(&guard, "datagrams"), 10 * (3 + 2));
     }
+}
+
+/// Questions a second that the server answers to one client with 64 under way, without a guard.
+fn capacity(rig: &Rig, to: SocketAddr, question: &'static [u8]) -> u64 {
+    rig.run(move || {
+        let socket = udp(to);
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (began, mut answers, mut answer) = (Instant::now(), 0, [0; 512]);
+        (0..64).for_each(|_| drop(socket.send(question)));
+        while began.elapsed() < Duration::from_secs(2) {
+            answers += u64::from(socket.recv(&mut answer).is_ok());
+            let _ = socket.send(question);
+        }
+        (answers as f64 / began.elapsed().as_secs_f64()) as u64
+    })
+}
+
+/// Honest questions for three seconds, one after the other, beside so many forged ones a second;
+/// how many were asked, how many answered, and how many forged ones were sent a second.
+fn beside_rate(
+    rig: &Rig,
+    (to, payload): (SocketAddr, &'static [u8]),
+    pace: u64,
+    ask: fn(SocketAddr) -> bool,
+) -> (usize, usize, u64) {
+    let (frame, pairs) = rig::frame::datagram(MAC, to, payload);
+    rig.run(move || {
+        let (ended, sent, lasted) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(1));
+        let began = Instant::now();
+        let lasts = Duration::from_secs(3);
+        let index = interface(rig::PEER).unwrap().0;
+        let (asked, good) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (sender, map) = rig::frame::sender(&frame, &pairs, pace);
+                while !ended.load(Ordering::Relaxed) {
+                    match sender.run_live(index, &frame, 1 << 21) {
+                        Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                            panic!("{error}")
+                        }
+                        _ => {}
+                    }
+                }
+                let count = map.get(&0_u32.to_ne_bytes()).unwrap();
+                sent.store(
+                    u64::from_ne_bytes(*count[8..].first_chunk().unwrap()),
+                    Ordering::Relaxed,
+                );
+                lasted.store(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            let (from, mut asked, mut good) = (Instant::now(), 0, 0);
+            while from.elapsed() < lasts {
+                asked += 1;
+                good += usize::from(ask(to));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            ended.store(true, Ordering::Relaxed);
+            (asked, good)
+        });
+        (asked, good, sent.load(Ordering::Relaxed) * 1_000_000 / lasted.load(Ordering::Relaxed))
+    })
+}
+
+/// Floods of once to ten times what the server answers. It measures: `FLOODWALL_DEEP=1`.
+#[test]
+fn honest_questions_are_answered_beside_floods_of_the_servers_capacity() {
+    if std::env::var_os("FLOODWALL_DEEP").is_none() {
+        return skip("it measures: FLOODWALL_DEEP=1");
+    }
+    let Some(rig) = Rig::new() else { return };
+    let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
+    assert!(rig::ip(&format!("link set {} address {mac}", rig::IFACE)));
+    let Some(_dnsmasq) = dnsmasq() else { return };
+    for v6 in [false, true] {
+        game_server(server(v6, GAME));
+    }
+    type Ask = fn(SocketAddr) -> bool;
+    let services: [(&str, u16, &[u8], DatagramProtocol, Ask); 2] = [
+        ("dnsmasq", DNS, QUESTION, DatagramProtocol::Dns, resolve),
+        ("a2s", GAME, QUERY, DatagramProtocol::A2s, query),
+    ];
+    let mut missed = Vec::new();
+    for (name, port, payload, protocol, ask) in services {
+        for v6 in [false, true] {
+            let to = server(v6, port);
+            let most = capacity(&rig, to, payload);
+            println!("{name}, IPv6 {v6}: answers {most} questions a second");
+            for times in [1, 2, 5, 10] {
+                let row = |what: &str| {
+                    let (asked, good, sent) = beside_rate(&rig, (to, payload), times * most, ask);
+                    let part = 100.0 * good as f64 / asked as f64;
+                    println!(
+                        "  {what} {times:>2} times: {sent} sent/s, {good} of {asked}, {part:.1} %"
+                    );
+                    part
+                };
+                if [2, 10].contains(&times) {
+                    // Without a program a veth takes no frames of programs.
+                    let _pass = rig::passes(rig::IFACE).unwrap();
+                    row("direct ");
+                }
+                // The default: what may pass of unproven sources, and the prefix's rate.
+                let udp_ports = vec![UdpPort { port, protocol: Some(protocol) }];
+                let watch = Watch::Backlog { shift: 2 };
+                let own = GuardConfig {
+                    udp_ports,
+                    udp_rate: 5000,
+                    udp_unproven: 5000,
+                    ..config(&[], watch)
+                };
+                let Some(guard) = start(own) else { return };
+                let part = row("guarded");
+                drop(guard);
+                if part < 99.0 {
+                    missed.push(format!("{name}, IPv6 {v6}, {times} times: {part:.1} %"));
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
 }

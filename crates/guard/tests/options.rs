@@ -9,21 +9,10 @@ mod rig;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use floodwall_guard::Watch;
-use rig::{IFACE, Rig, config, counted, server, start, sysctl};
-
-/// What `ss` says of the connections with that port, as far as a handshake decides it.
-fn agreed(words: &str) -> Vec<String> {
-    let out = Command::new("ss").args(["-tieHOn"]).args(words.split_whitespace()).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let kept = ["ts", "sack", "ecn", "ecnseen"];
-    let keys = ["wscale:", "mss:", "advmss:", "pmtu:"];
-    let wanted = |word: &&str| kept.contains(word) || keys.iter().any(|key| word.starts_with(key));
-    text.split_whitespace().filter(wanted).map(str::to_owned).collect()
-}
+use rig::{IFACE, Rig, agreed, config, counted, server, start, sysctl};
 
 /// Both ends of one connection, with data both ways.
 fn ends(rig: &Rig, v6: bool, port: u16, buffer: Option<usize>) -> [Vec<String>; 2] {

@@ -207,6 +207,43 @@ fn behind_a_vlan_tag_connections_are_taken_over_too() {
     assert_eq!(counted(&guard, "adopted"), 20, "{:?}", guard.status());
 }
 
+/// By the kernel's own test runs, where there is no VLAN device: the tag is in the answer, and an
+/// ACK with the answer's numbers behind one is believed.
+#[test]
+fn a_vlan_tag_is_kept() {
+    let Some(_rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        let _listener = std::net::TcpListener::bind(server(v6, PORT)).unwrap();
+        let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+        let l4 = 18 + if v6 { 40 } else { 20 };
+        for (n, tag) in [[0x81, 0x00, 0x60, 0x05], [0x88, 0xa8, 0x00, 0x07]].into_iter().enumerate()
+        {
+            let tagged = |numbers, flags, options: &[u8]| {
+                let mut frame = rig::frame::frame(v6, (4711, PORT), numbers, flags, options);
+                frame.splice(12..12, tag);
+                frame
+            };
+            let mut syn = tagged((5, 0), 2, &[2, 4, 5, 180]);
+            let bytes = syn.len();
+            assert_eq!(guard.classifier().run(&mut syn, 1).unwrap().0, 3, "it is sent back");
+            assert_eq!((syn.len(), &syn[12..16]), (bytes, &tag[..]), "IPv6 {v6}");
+            assert_eq!(syn[l4 + 13], 0x12, "SYN and ACK");
+            let number = u32::from_be_bytes(*syn[l4 + 4..].first_chunk().unwrap());
+            let mut ack = tagged((6, number.wrapping_add(1)), 0x10, &[]);
+            assert_eq!(guard.classifier().run(&mut ack, 1).unwrap().0, 2, "it goes up");
+            // Behind the note, which comes out too.
+            let at = ack.len() - (l4 + 20);
+            assert_eq!((at, &ack[at + 12..at + 16]), (if n == 0 { 32 } else { 0 }, &tag[..]));
+            // The second finds the proof of the first, which is of the same flow.
+            let seen = ["ack_proven", "ack_repeated"].map(|name| counted(&guard, name));
+            assert_eq!(seen.iter().sum::<u64>(), n as u64 + 1, "{seen:?}");
+            let mut forged = tagged((6, number ^ 0x1000), 0x11, &[2, 4, 5, 180]);
+            forged[l4 + 1] ^= 1;
+            assert_eq!(guard.classifier().run(&mut forged, 1).unwrap().0, 1, "it is dropped");
+        }
+    }
+}
+
 /// Runs `nft` with these words; false where it is not there.
 fn nft(words: &str) -> bool {
     let out = Command::new("nft").args(words.split_whitespace()).output();

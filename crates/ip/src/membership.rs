@@ -193,7 +193,7 @@ impl<A: GroupProtocol> GroupProtocolState<A> {
         filter: &SourceFilter<A>,
     ) -> Result<Option<&mut GroupMembership<A>>, GroupsFull> {
         let mut at = self.groups.iter().position(|g| g.addr == group);
-        if at.is_none() && filter.is_nobody() {
+        if at.is_none() && filter.is_empty() {
             return Ok(None);
         }
         if at.is_none() {
@@ -212,7 +212,7 @@ impl<A: GroupProtocol> GroupProtocolState<A> {
     #[must_use]
     pub fn filter(&self, group: A) -> SourceFilter<A> {
         let found = self.groups.iter().find(|g| g.addr == group);
-        found.map_or(SourceFilter::NOBODY, |g| g.filter)
+        found.map_or(SourceFilter::NO_SOURCES, |g| g.filter)
     }
 
     /// The groups that are joined.

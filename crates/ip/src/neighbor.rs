@@ -43,7 +43,7 @@ mod table;
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    NEIGHBOR_PENDING_DIVISOR, NEIGHBOR_PENDING_MAX, NEIGHBOR_STRANGERS_MAX,
+    NEIGHBOR_PENDING_DIVISOR, NEIGHBOR_PENDING_MAX, NEIGHBOR_UNVERIFIED_MAX,
     NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX,
 };
 use floodwall_base::{
@@ -104,7 +104,7 @@ impl NeighborConfig {
             interfaces,
             entries: NEIGHBORS_MAX,
             unresolved: NEIGHBORS_INCOMPLETE_MAX,
-            unknown: NEIGHBOR_STRANGERS_MAX,
+            unknown: NEIGHBOR_UNVERIFIED_MAX,
             pending: NEIGHBOR_PENDING_MAX,
         }
     }

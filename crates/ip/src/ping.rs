@@ -151,22 +151,22 @@ struct PingRequest {
     peers: [Option<IpAddr>; PING_PEERS_MAX],
     /// A request was sent to a group or a broadcast address, or to more peers than are remembered:
     /// any source may answer.
-    anybody: bool,
+    any: bool,
 }
 
 impl PingRequest {
     fn note(&mut self, peer: IpAddr) {
-        if self.anybody || self.knows(peer) {
+        if self.any || self.knows(peer) {
             return;
         }
         match self.peers.iter_mut().find(|p| p.is_none()) {
             Some(place) => *place = Some(peer),
-            None => self.anybody = true,
+            None => self.any = true,
         }
     }
 
     fn knows(&self, peer: IpAddr) -> bool {
-        self.anybody || self.peers.contains(&Some(peer))
+        self.any || self.peers.contains(&Some(peer))
     }
 }
 
@@ -329,16 +329,16 @@ impl PingSockets {
         }
         socket.asked.note(dst_addr);
         if dst_addr.is_multicast() {
-            socket.asked.anybody = true;
+            socket.asked.any = true;
         }
         Ok(packet)
     }
 
     /// Any source may answer from now on: a request was sent to a broadcast address, which only the
     /// owner of the interfaces can recognise.
-    pub fn expect_anybody(&mut self, id: PingId) {
+    pub fn expect_any(&mut self, id: PingId) {
         if let Ok(socket) = self.socket_mut(id) {
-            socket.asked.anybody = true;
+            socket.asked.any = true;
         }
     }
 

@@ -17,7 +17,7 @@ use floodwall_sync::shim::atomic::{
 };
 
 /// No thread is attached.
-pub(crate) const NOBODY: u64 = 0;
+pub(crate) const UNCLAIMED: u64 = 0;
 /// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
 pub(crate) const LANE: u64 = u64::MAX;
 
@@ -27,7 +27,7 @@ pub(crate) struct FrameClaim(AtomicU64);
 impl FrameClaim {
     /// A claim without an owner.
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(NOBODY))
+        Self(AtomicU64::new(UNCLAIMED))
     }
 
     /// Passes the claim from one holder to another; false where it has a different holder.
@@ -43,7 +43,7 @@ impl FrameClaim {
     /// Whether it belongs to the calling thread, with the number `me`.
     #[inline]
     pub(crate) fn is(&self, me: u64) -> bool {
-        me != NOBODY && self.0.load(Relaxed) == me
+        me != UNCLAIMED && self.0.load(Relaxed) == me
     }
 }
 
@@ -126,7 +126,7 @@ mod model {
         builder.check(|| {
             let (stack, returned) = (UnsafeCell::new(4), AtomicU32::new(0));
             let home = Arc::new(ClaimHome { claim: FrameClaim::new(), stack, returned });
-            assert!(home.claim.pass(NOBODY, LANE));
+            assert!(home.claim.pass(UNCLAIMED, LANE));
             let other = Arc::clone(&home);
             let thread = thread::spawn(move || {
                 other.visit(1, true);

@@ -16,7 +16,7 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::take_all::TakeAllList;
 
 use crate::account::Accounts;
-use crate::claim::{FrameClaim, LANE, NOBODY};
+use crate::claim::{FrameClaim, LANE, UNCLAIMED};
 use crate::descriptor::{Class, Descriptor};
 
 /// Homes that one process may have.
@@ -29,7 +29,7 @@ static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// This thread's number, given at its first attachment; zero before.
-    static THREAD: Cell<u64> = const { Cell::new(NOBODY) };
+    static THREAD: Cell<u64> = const { Cell::new(UNCLAIMED) };
 }
 
 /// The free frames of one worker, and the list of those that were dropped elsewhere.
@@ -71,7 +71,7 @@ pub(crate) fn unregister(slot: u16) {
 /// The calling thread's number.
 fn this_thread() -> u64 {
     THREAD.with(|number| {
-        if number.get() == NOBODY {
+        if number.get() == UNCLAIMED {
             number.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
         }
         number.get()
@@ -101,12 +101,12 @@ impl FrameHome {
 
     /// Claims the home for this thread; false where another thread has it.
     pub(crate) fn attach(&self) -> bool {
-        self.claim.pass(NOBODY, this_thread())
+        self.claim.pass(UNCLAIMED, this_thread())
     }
 
     /// Claims the home for a lane, that is for no thread yet; false where a thread has it.
     pub(crate) fn reserve(&self) -> bool {
-        self.claim.pass(NOBODY, LANE)
+        self.claim.pass(UNCLAIMED, LANE)
     }
 
     /// Claims a reserved home for this thread; false where another thread uses the lane.
@@ -121,7 +121,7 @@ impl FrameHome {
 
     /// Gives the claim up.
     pub(crate) fn detach(&self) {
-        self.claim.leave_to(NOBODY);
+        self.claim.leave_to(UNCLAIMED);
     }
 
     /// Whether the calling thread holds the claim.

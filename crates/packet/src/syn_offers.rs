@@ -5,7 +5,7 @@
 //! an answer would differ from the engine's own, the listener is not in it.
 //!
 //! # Under flood
-//! Nobody outside makes it grow. Bound: `XDP_LISTENERS` listeners, each at one address; what is
+//! No peer makes it grow. Bound: `XDP_LISTENERS` listeners, each at one address; what is
 //! beyond is not answered by devices.
 
 use core::net::IpAddr;

@@ -26,7 +26,7 @@
 //! appetite; unverified packets are never shut out wholly, not by established flows either.
 //!
 //! # Under flood
-//! Any sender fills the queues. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet:
+//! Any sender fills the queues. Bound: `UNVERIFIED_WAITING_MAX` packets a family; work per packet:
 //! one move beside the classification, and a hash of its source prefix. When a queue is full the
 //! new packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of
 //! the queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable
@@ -37,7 +37,7 @@
 use core::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_base::limits::{BURST_MAX, STRANGERS_WAITING_MAX};
+use floodwall_base::limits::{BURST_MAX, UNVERIFIED_WAITING_MAX};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
 use crate::pressure::Pressure;
@@ -87,7 +87,7 @@ impl Default for GateConfig {
         Self {
             reserve: Share::per_mille(940),
             ahead: Share::per_mille(750),
-            waiting: STRANGERS_WAITING_MAX,
+            waiting: UNVERIFIED_WAITING_MAX,
             patience: Duration::from_millis(16),
             burst: 0,
             acquaints: false,

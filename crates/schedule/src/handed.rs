@@ -11,7 +11,7 @@
 //! in which it came, frames of one class and family among themselves.
 //!
 //! # Under flood
-//! As [`Gate`]: `STRANGERS_WAITING_MAX` packets a family once more.
+//! As [`Gate`]: `UNVERIFIED_WAITING_MAX` packets a family once more.
 
 use core::time::Duration;
 

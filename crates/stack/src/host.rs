@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
 use crate::round_context::RoundContext;
-use crate::sockets::{Sockets, StartError};
+use crate::sockets::Sockets;
+use crate::sockets::error::StartError;
 use crate::stack::Stack;
 
 /// A program on the stack's own core.

@@ -18,6 +18,7 @@ pub(crate) mod ip_family;
 pub(crate) mod outgoing_packet;
 pub(crate) mod partial;
 pub(crate) mod path_cache;
+pub(crate) mod quoted_packet;
 pub(crate) mod reassemble;
 pub(crate) mod redirect;
 pub(crate) mod routes;

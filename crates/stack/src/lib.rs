@@ -51,10 +51,11 @@ pub use host::{Application, ApplicationChange, Host, HostError};
 pub use services::http_service::{StreamKind, StreamService};
 pub use services::tcp_service::TcpService;
 pub use shards::{NoSeat, Seat, Seats, seats};
+pub use sockets::Sockets;
+pub use sockets::error::{SendError, StartError};
 pub use sockets::inspect::{ConnectionReport, UdpSocketReport};
 pub use sockets::ping::PingSendError;
 pub use sockets::raw::RawSendError;
-pub use sockets::{SendError, Sockets, StartError};
 pub use stack::{Stack, accounts_needed};
 pub use stats::{Conservation, Fates, Stats};
 pub use tap::{

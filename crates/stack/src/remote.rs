@@ -19,6 +19,7 @@
 mod command;
 mod config;
 mod control;
+mod entry;
 mod envelope;
 mod errno;
 mod handle;
@@ -38,11 +39,12 @@ mod tests;
 
 pub use command::{SocketChange, SocketCommand};
 pub use config::RemoteConfig;
+pub use entry::Remote;
 pub use handle::UdpHandle;
 pub use request::PendingRequest;
 pub use segments::Segments;
 pub use shard::RemoteShard;
-pub use shared::Remote;
 pub use tcp::{AskedListen, ListenHandle, TcpHandle};
 pub use waiters::{Readiness, WaitDirection};
-pub use wake::{GroupId, RuntimeGroup};
+pub use wake::GroupId;
+pub use wake::runtime_group::RuntimeGroup;

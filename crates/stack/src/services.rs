@@ -14,7 +14,8 @@ use floodwall_base::{Family, IfIndex, Units};
 use floodwall_udp::{RecvError, SocketId, SocketSettings};
 
 use crate::host::Application;
-use crate::sockets::{Sockets, StartError};
+use crate::sockets::Sockets;
+use crate::sockets::error::StartError;
 
 /// Ports below this are services', never clients'.
 const CLIENT_PORT_MIN: u16 = 1024;

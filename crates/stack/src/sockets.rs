@@ -3,6 +3,7 @@
 //! Borrowed for one slice: the stack, the clock, the pool. No call blocks; one that cannot complete
 //! now returns an error. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
 
+pub(crate) mod error;
 pub(crate) mod inspect;
 pub(crate) mod ping;
 pub(crate) mod raw;
@@ -12,68 +13,21 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
 use floodwall_checksum::InternetSum;
-use floodwall_ip::{Interface, PingOpenError, RawOpenError};
+use floodwall_ip::Interface;
 use floodwall_packet::{PacketBuf, Round};
 use floodwall_udp::{
-    BindError, ConnectError, GroupError, OpenError, ReceiveSlot, Received, ReceivedPacket,
-    RecvError, RefusedDatagram, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
+    ConnectError, OpenError, ReceiveSlot, Received, ReceivedPacket, RecvError, RefusedDatagram,
+    SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
-use thiserror::Error;
 
+use self::error::{SendError, StartError};
 use crate::ip::addr_pair::AddrPair;
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::ip::path_cache::{PathQuery, SendingPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-
-/// Why an application's socket was not made.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-pub enum StartError {
-    /// Not opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// Not bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The address is none of ours.
-    #[error("{0} is no address of this host")]
-    NotOurs(IpAddr),
-    /// No ping socket.
-    #[error(transparent)]
-    Ping(#[from] PingOpenError),
-    /// No raw socket.
-    #[error(transparent)]
-    Raw(#[from] RawOpenError),
-    /// TCP does not listen.
-    #[error(transparent)]
-    Tcp(#[from] crate::tcp::error::TcpError),
-    /// A group was not joined.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-}
-
-/// Why a datagram was not sent.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The socket refused it.
-    #[error(transparent)]
-    Socket(#[from] UdpSendError),
-    /// No route leads there.
-    #[error("no route leads to {0}")]
-    NoRoute(IpAddr),
-    /// No address of ours may be used towards it.
-    #[error("no source address for {0}")]
-    NoSource(IpAddr),
-    /// The socket is bound to an address that was taken away, or is not ours at present.
-    #[error("{0}, to which the socket is bound, is no address of this host now")]
-    AddressGone(IpAddr),
-    /// The socket is not connected, and no destination was given.
-    #[error("the socket is not connected and no destination was given")]
-    NotConnected,
-}
 
 /// What a datagram carries.
 enum Payload<'a> {

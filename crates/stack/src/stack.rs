@@ -1,4 +1,5 @@
-//! One core's protocol state, and the rounds in which it runs: an [`Engine`].
+//! One core's protocol state, and the rounds in which it runs: an
+//! [`Engine`](floodwall_packet::Engine).
 //!
 //! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst, then
 //! what the loopback holds; timed work is done in slices. Invariants: every packet that arrived and

@@ -1,11 +1,12 @@
 //! `PacketTap`: copies of packets for an operator, taken on a running stack.
 //!
-//! Installed and removed at a worker's desk ([`Stack::set_tap`]); read by another thread. Without
-//! one a round pays one compare, a dropped packet another, a TCP segment a third. With one, what
-//! passes the filter is copied into records allocated beforehand. Invariants: nothing is allocated
-//! and nothing waits in a round; a record is a whole one, never torn. Not here: packets that the
-//! worker drops before the engine sees them (triage, the device), and segments of a run that is
-//! coalesced, whose drop is not told apart; both are counted as everywhere.
+//! Installed and removed at a worker's desk ([`Stack::set_tap`](crate::Stack::set_tap)); read by
+//! another thread. Without one a round pays one compare, a dropped packet another, a TCP segment a
+//! third. With one, what passes the filter is copied into records allocated beforehand. Invariants:
+//! nothing is allocated and nothing waits in a round; a record is a whole one, never torn. Not
+//! here: packets that the worker drops before the engine sees them (triage, the device), and
+//! segments of a run that is coalesced, whose drop is not told apart; both are counted as
+//! everywhere.
 //!
 //! # Under flood
 //! Reachable by every packet that the filter lets pass. Bound: the records of [`TapConfig`]. Worst

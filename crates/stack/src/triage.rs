@@ -27,11 +27,11 @@ use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
 use floodwall_udp::{DatagramKey, LookupSlot};
 use floodwall_wire::{
-    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, dhcpv6, ethernet, icmpv4, ipv4,
-    ipv6,
+    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
 use self::scratch::{TriageQuery, TriageScratch, of_dialogue};
+use self::unwanted::UnwantedPacket;
 use crate::ip::forward::crossing::CrossingPacket;
 use crate::ip::forward::flows;
 use crate::ip::rx::takes_any;
@@ -41,6 +41,7 @@ use crate::triage::recent_peers::{PeerSlot, QUOTA, peer_of};
 
 mod note_answered;
 mod plain;
+mod unwanted;
 
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
@@ -213,38 +214,6 @@ impl Stack {
                 }
             }
             Triage::Established => Triage::Established,
-        }
-    }
-}
-
-/// What datagrams are that no socket takes, the same for a whole burst.
-#[derive(Clone, Copy)]
-struct UnwantedPacket {
-    v4: Triage,
-    v6: Triage,
-    /// To the port of a DHCPv6 client.
-    client_v6: Triage,
-}
-
-impl UnwantedPacket {
-    fn now(stack: &Stack) -> Self {
-        let unless = |wanted| if wanted { Triage::Unknown } else { Triage::Rejectable };
-        // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
-        // an address that we do not have yet.
-        let hears = |family| stack.sockets.raw.hears(family, IpProtocol::UDP);
-        Self {
-            v4: unless(hears(Family::V4) || stack.dhcp_asks()),
-            v6: unless(hears(Family::V6)),
-            client_v6: unless(hears(Family::V6) || stack.control.dhcpv6.listens()),
-        }
-    }
-
-    #[inline(always)]
-    fn of(self, datagram_key: &DatagramKey) -> Triage {
-        match datagram_key.is_v4() {
-            true => self.v4,
-            false if datagram_key.local_port() == dhcpv6::CLIENT_PORT => self.client_v6,
-            false => self.v6,
         }
     }
 }

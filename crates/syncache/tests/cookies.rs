@@ -50,6 +50,8 @@ fn a_cookie_keeps_what_was_offered_exactly_with_timestamps_and_rounded_down_with
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = it.syn(listener, &client.syn(), at_millis(MINUTE));
         assert!(matches!(answer, SynAnswer::Cookie(_)) && it.stats().half_open == 0);
+        // ECN is agreed to where it can be kept: in our timestamp, or not at all.
+        assert_eq!(sent(answer).ecn, client.options.timestamp.is_some());
         let proof = proven(it.ack(listener, &client.ack(&sent(answer)), at_millis(MINUTE + 90)));
         assert_eq!((proof.by(), proof.mss(), proof.sack()), (ProvenBy::Cookie, Mss(1440), true));
         assert_eq!(proof.window_scale(), Some((7, 7)));

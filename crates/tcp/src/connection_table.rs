@@ -17,15 +17,12 @@
 //! out, newcomers evict connections of the source prefix that holds most (`table/room.rs`,
 //! `places.rs`).
 
-use core::net::IpAddr;
-use core::num::NonZeroU8;
-
 use floodwall_base::limits::{TCP_MEMORY_ENDED_MAX, TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
-    Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet, Randomness,
-    Steering, TimerWheel, Units, WorkerId,
+    Counter, Counters, FlowKey, HashKey, IndexLists, Instant, PortSet, Randomness, Steering,
+    TimerWheel, Units, WorkerId,
 };
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{PacketList, Pool};
 use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
@@ -39,16 +36,17 @@ use crate::id::{ConnectionId, StaleHandle};
 use crate::isn::IsnSecret;
 use crate::listener::ListenerTable;
 use crate::memory::ConnectionMemory;
+use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::OooRanges;
 use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
-use crate::table::rx_coalesce::RxCoalesce;
+use crate::table::rx_coalesce::train::RxCoalesce;
 use crate::time_wait::TimeWaits;
-use crate::timeouts::PlacesUsed;
 use crate::timer::TimerKind;
+use crate::transmit::{OutgoingSegment, Transmit};
 
 /// Maximum number of distinct owners of connections: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
@@ -95,95 +93,6 @@ impl TcpContext<'_> {
     }
 }
 
-/// A segment to be sent.
-#[derive(Debug)]
-pub struct Transmit {
-    /// Begins with the TCP header; checksum complete; headroom for the network header.
-    pub packet: PacketBuf,
-    /// The source address.
-    pub src_addr: IpAddr,
-    /// The destination address.
-    pub dst_addr: IpAddr,
-    /// The interface of link-local addresses.
-    pub zone: IfIndex,
-    /// The hop limit that the connection sets.
-    pub hop_limit: Option<u8>,
-    /// The traffic class that the connection sets, except for its two lowest bits.
-    pub traffic_class: u8,
-    /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
-    pub ecn_capable: bool,
-    /// Routers may fragment it: DF is clear in its IP header. The path carries less than IPv4's
-    /// smallest path MTU.
-    pub fragmentable: bool,
-}
-
-/// A segment to be sent between ends that the caller knows: small, and passed in registers.
-#[derive(Debug)]
-pub struct OutgoingSegment {
-    /// As in [`Transmit`].
-    pub packet: PacketBuf,
-    /// What the connection sets in the IP header.
-    pub marks: SegmentMarks,
-}
-
-/// What a connection sets in the IP header of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct SegmentMarks {
-    /// The hop limit, where it is not the default.
-    pub hop_limit: Option<NonZeroU8>,
-    /// The traffic class, except for its two lowest bits.
-    pub traffic_class: u8,
-    /// Routers may mark it: ECT(0) (RFC 3168 section 6.1.2).
-    pub ecn_capable: bool,
-    /// Routers may fragment it: DF is clear.
-    pub fragmentable: bool,
-}
-
-impl OutgoingSegment {
-    /// What a connection has just built, if anything, with what it sets in the IP header.
-    #[inline]
-    pub(crate) fn from_connection(
-        packet: Option<PacketBuf>,
-        connection: &mut Connection,
-    ) -> Option<Self> {
-        let (ecn_capable, fragmentable) =
-            (connection.take_capable(), connection.take_fragmentable());
-        let Connection { hop_limit, traffic_class, .. } = *connection;
-        let marks = SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable };
-        packet.map(|packet| Self { packet, marks })
-    }
-
-    /// With the ends of its flow.
-    fn between(self, flow: &FlowKey) -> Transmit {
-        let Self { packet, marks } = self;
-        Transmit {
-            hop_limit: marks.hop_limit.map(NonZeroU8::get),
-            traffic_class: marks.traffic_class,
-            ecn_capable: marks.ecn_capable,
-            fragmentable: marks.fragmentable,
-            ..Transmit::of(packet, flow)
-        }
-    }
-}
-
-impl Transmit {
-    /// A packet of this flow.
-    #[inline]
-    pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
-        let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
-        Self {
-            packet,
-            src_addr,
-            dst_addr,
-            zone: flow.zone,
-            hop_limit: None,
-            traffic_class: 0,
-            ecn_capable: false,
-            fragmentable: false,
-        }
-    }
-}
-
 /// The number of connections that ended abnormally.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AbortCounts {
@@ -209,7 +118,7 @@ pub(crate) struct Slot {
     /// It is being evicted: it ends as soon as its reset is sent, and is not counted any more.
     pub(crate) evicted: bool,
     /// The options of its client's SYN, for a passive open.
-    pub(crate) said: Option<crate::table::SynSaid>,
+    pub(crate) said: Option<crate::syn_said::SynSaid>,
 }
 
 /// All connections and listeners of one shard.
@@ -301,7 +210,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
-            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key()),
+            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key())
+                .sharing(config.fair_memory),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,

@@ -1,7 +1,7 @@
 //! `DelayedAcks`: the connections with a pending delayed ACK, oldest first.
 //!
 //! Updated by `connection_table.rs` after every operation that may have changed it. All delayed
-//! ACKs have the same delay (`input/text.rs`), so that a list in order of arrival is a list by
+//! ACKs have the same delay ([`DELAYED_ACK_TIME`]), so that a list in order of arrival is a list by
 //! deadline; quick ones, which wait for the end of the round alone, have a list of their own.
 //! Setting and clearing one is a few stores to adjacent memory. The timer wheel has no
 //! removal and would return each connection once per delay, mostly after its acknowledgment has
@@ -12,8 +12,13 @@
 //! Reachable by a proven peer, with one segment per operation. Bound: the places, allocated at
 //! construction, 16 bytes each. Work: one list operation per segment; expiry is accounted in units.
 
+use core::time::Duration;
+
 use floodwall_base::{IndexLists, Instant};
 
+/// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
+/// 3.8.6.3: less than half a second).
+pub(crate) const DELAYED_ACK_TIME: Duration = Duration::from_millis(40);
 /// The list of those with a delay.
 const WAITING: u32 = 0;
 /// The list of those that leave at the end of the round, unless the program answers in it.

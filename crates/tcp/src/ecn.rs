@@ -7,23 +7,14 @@
 //! gain by falsifying losses: the nonce of RFC 3540 is historic. Not here: the bits of the IP
 //! header, which are `stack`'s.
 
+pub(crate) mod state;
+
 use floodwall_base::Instant;
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, ConnectionDue};
 use crate::segment::Segment;
 use crate::state::TcpState;
-
-/// The ECN state of one connection.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct EcnState {
-    /// The peer's segments were marked: ECE is set on every segment until the peer sends CWR.
-    echo: bool,
-    /// The window was reduced: CWR is set on the next new data.
-    reduced: bool,
-    /// The segment built last is ECN-capable.
-    capable: bool,
-}
 
 impl Connection {
     /// The ECN flags of our SYN; a retransmitted one does not request ECN (section 6.1.1.1).

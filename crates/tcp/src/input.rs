@@ -12,8 +12,6 @@ mod ack;
 mod syn_sent;
 mod text;
 
-pub(crate) use text::DELAY;
-
 use core::time::Duration;
 
 use floodwall_base::limits::TCP_TIME_WAIT;

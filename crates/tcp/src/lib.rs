@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod ack_segment;
 mod connection;
 mod connection_index;
 mod connection_table;
@@ -16,23 +17,28 @@ mod demux;
 mod ecn;
 mod error;
 mod events;
+mod flow_admission;
 mod id;
 mod input;
 mod listener;
 mod memory;
+mod orphan_patience;
 mod output;
 mod path;
 mod places;
 mod port;
+mod pseudo_header;
 mod queue;
 mod receive_state;
 mod segment;
 mod send_state;
 mod settings;
 mod state;
+mod syn_said;
 mod table;
 mod timeouts;
 mod timer;
+mod transmit;
 mod tuning;
 mod user_options;
 
@@ -52,24 +58,24 @@ pub mod time_wait;
 pub mod timestamps;
 
 pub use congestion::Algorithm;
-pub use connection_table::{
-    AbortCounts, ConnectionTable, OWNERS_MAX, OutgoingSegment, SegmentMarks, TcpContext, Transmit,
-};
+pub use connection_table::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext};
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
     CookieEpoch, CookieMoment, CookiePolicy, ListenerStats as ListenerCounts, ProvenBy, Secret,
     SecretError, Stats as HalfOpenStats, SynAck,
 };
+pub use flow_admission::FlowAdmission;
 pub use id::{ConnectionId, ListenerId, StaleHandle};
 pub use recovery::RecoveryPhase;
 pub use segment::{ResetSegment, Segment};
 pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
+pub use syn_said::SynSaid;
 pub use table::{
-    ConnectionAddrs, FlowAdmission, IcmpHeard, IcmpSays, Info, SegmentInput, SegmentVerdict,
-    SynSaid, TrainEnd,
+    ConnectionAddrs, IcmpHeard, IcmpSays, Info, SegmentInput, SegmentVerdict, TrainEnd,
 };
+pub use transmit::{OutgoingSegment, SegmentMarks, Transmit};
 
 #[cfg(test)]
 mod tests;

@@ -9,18 +9,18 @@
 mod run;
 
 use floodwall_base::{Counter, Instant, Seq};
-use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::InternetSum;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
-use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
-use crate::input::DELAY;
+use crate::delayed_ack::DELAYED_ACK_TIME;
+use crate::pseudo_header::pseudo_header;
 use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
@@ -30,8 +30,6 @@ use crate::timer::TimerKind;
 const CHECKSUM: core::ops::Range<usize> = 16..18;
 /// Maximum size of the lower headers: IPv6, and Ethernet with a tag.
 const LOWER_HEADERS: usize = 40 + 18;
-/// TCP's protocol number.
-pub(crate) const PROTOCOL: u8 = 6;
 /// How long to wait where the pool has no memory for a header.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -339,7 +337,7 @@ impl Connection {
         if len < unit {
             self.snd.short = self.snd.nxt;
         }
-        if len > 0 && cx.now.saturating_since(self.heard) < DELAY {
+        if len > 0 && cx.now.saturating_since(self.heard) < DELAYED_ACK_TIME {
             // The program answers what was received: acknowledgments ride on its data.
             self.rcv.quick = 0;
         }
@@ -563,25 +561,4 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &ResetSegment) -> Option<PacketBu
         urgent: 0,
     };
     assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None, false)
-}
-
-/// The sum of what no segment of a flow changes in its pseudo-header and header: addresses,
-/// protocol number and ports.
-pub(crate) fn ends_sum(flow: &FlowKey) -> u16 {
-    let ports = u32::from(flow.local.port) << 16 | u32::from(flow.remote.port);
-    let pseudo = pseudo_header(flow, 0).unwrap_or(InternetSum::ZERO);
-    pseudo.add(InternetSum::of_u32(ports)).fold()
-}
-
-/// The sum of the pseudo-header of a segment that we send.
-pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<InternetSum> {
-    match (flow.local.ip(), flow.remote.ip()) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => {
-            Some(pseudo_header_v4(local, remote, PROTOCOL, u16::try_from(len).ok()?))
-        }
-        (IpAddr::V6(local), IpAddr::V6(remote)) => {
-            Some(pseudo_header_v6(local, remote, PROTOCOL, len))
-        }
-        _ => None,
-    }
 }

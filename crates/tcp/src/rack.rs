@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
 
+use crate::ack_segment::AckSegment;
 use crate::rtt::RttEstimator;
-use crate::scoreboard::AckSegment;
 use crate::timestamps::tick_of;
 
 /// Recoveries without a D-SACK after which the reordering window shrinks again (section 6.2).

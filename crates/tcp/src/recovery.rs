@@ -16,7 +16,8 @@ use core::time::Duration;
 use floodwall_base::{Instant, Seq};
 use floodwall_sync::prefetch;
 
-pub use crate::scoreboard::{AckSegment, ScoreboardChange};
+pub use crate::ack_segment::AckSegment;
+pub use crate::scoreboard::ScoreboardChange;
 
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
 use crate::connection_index::ConnectionIndex;

@@ -20,24 +20,9 @@ use floodwall_base::limits::TCP_RECORDS_FLOW;
 use floodwall_base::{Instant, Seq};
 use floodwall_wire::tcp_options::SackBlock;
 
+pub use crate::ack_segment::AckSegment;
 use crate::rack::RackState;
 use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
-
-/// The acknowledgment information of one segment of the peer.
-#[derive(Clone, Copy, Debug)]
-pub struct AckSegment<'a> {
-    /// SEG.ACK; the caller has refused values outside of the sent range.
-    pub ack: Seq,
-    /// The blocks of its SACK option.
-    pub sack: &'a [Option<SackBlock>],
-    /// When the segment was sent that carried the echoed timestamp
-    /// ([`crate::timestamps::TimestampClock::moment`]).
-    pub echoed_at: Option<Instant>,
-    /// It is a duplicate ACK (RFC 5681 section 2); used only where SACK is not in use.
-    pub is_duplicate: bool,
-    /// The current time.
-    pub now: Instant,
-}
 
 /// The changes that an ACK has caused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

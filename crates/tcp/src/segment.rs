@@ -9,7 +9,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use crate::connection_table::Transmit;
+use crate::transmit::Transmit;
 
 /// One segment without its payload.
 #[derive(Clone, Copy, Debug)]

@@ -16,9 +16,7 @@ pub(crate) mod rx_predict;
 mod triage;
 
 pub use calls::ConnectionAddrs;
-pub use half_open::SynSaid;
 pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
-pub use rx_coalesce::TrainEnd;
-pub use rx_predict::FlowAdmission;
+pub use rx_coalesce::train::TrainEnd;

@@ -5,10 +5,11 @@
 
 use std::future::Future;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use floodwall_base::Family;
 use floodwall_device::{MemoryWire, pair};
 use floodwall_packet::PoolConfig;
 use floodwall_tokio_sockets::{
@@ -365,23 +366,55 @@ fn an_accepted_stream_has_keepalive_and_linger() {
 fn a_group_is_joined_for_named_senders() {
     let host = host(false);
     current_thread().block_on(async {
-        let group: std::net::Ipv4Addr = "232.1.2.3".parse().unwrap();
-        let socket = UdpSocket::bind(&host.network, "0.0.0.0:0").await.unwrap();
-        let (ours, other) = ("198.18.0.1".parse().unwrap(), "198.18.0.9".parse().unwrap());
-        let any = std::net::Ipv4Addr::UNSPECIFIED;
-        let none = socket.join_sources(group.into(), 0, &[]).unwrap_err();
-        assert_eq!(none.kind(), ErrorKind::InvalidInput);
-        let six = socket.join_sources(group.into(), 0, &["fd00::1".parse().unwrap()]);
-        assert_eq!(six.unwrap_err().kind(), ErrorKind::InvalidInput);
-        let port = socket.local_addr().unwrap().port();
-        let sender = UdpSocket::bind(&host.network, "198.18.0.1:0").await.unwrap();
-        let mut room = [0; 8];
-        // From another sender only: ours is not heard, then it is.
-        socket.join_ssm_v4(&other, &group, &any).unwrap();
-        sender.send_to(b"one", (group, port)).await.unwrap();
-        socket.leave_ssm_v4(&other, &group, &any).unwrap();
-        socket.join_ssm_v4(&ours, &group, &any).unwrap();
-        sender.send_to(b"three", (group, port)).await.unwrap();
-        assert_eq!(soon(socket.recv(&mut room)).await.unwrap(), 5);
+        host.network.add_address("fd00:5::1/64", None).await.unwrap();
+        soon(host.network.online(Family::V6)).await.unwrap();
+        let rows = [
+            ("232.1.2.3", ["198.18.0.1", "198.18.0.9"], "fd00:5::9"),
+            ("ff3e::8000:5", ["fd00:5::1", "fd00:5::9"], "198.18.0.9"),
+        ];
+        for (group, senders, foreign) in rows {
+            let group: IpAddr = group.parse().unwrap();
+            let [ours, other] = senders.map(|addr| addr.parse::<IpAddr>().unwrap());
+            let any = if group.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let socket = UdpSocket::bind(&host.network, any).await.unwrap();
+            let none = socket.join_sources(group, 0, &[]).unwrap_err();
+            assert_eq!(none.kind(), ErrorKind::InvalidInput);
+            let other_family = socket.join_sources(group, 0, &[foreign.parse().unwrap()]);
+            assert_eq!(other_family.unwrap_err().kind(), ErrorKind::InvalidInput);
+            let port = socket.local_addr().unwrap().port();
+            let sender = UdpSocket::bind(&host.network, (ours, 0)).await.unwrap();
+            let mut room = [0; 8];
+            // From another sender only: ours is not heard, then it is.
+            join_one(&socket, group, other);
+            sender.send_to(b"one", (group, port)).await.unwrap();
+            leave_one(&socket, group, other);
+            join_one(&socket, group, ours);
+            sender.send_to(b"three", (group, port)).await.unwrap();
+            assert_eq!(soon(socket.recv(&mut room)).await.unwrap(), 5, "{group}");
+        }
     });
+}
+
+/// Joins a group for one sender, by the call of its family.
+fn join_one(socket: &UdpSocket, group: IpAddr, source: IpAddr) {
+    use IpAddr::{V4, V6};
+    match (group, source) {
+        (V4(group), V4(source)) => {
+            socket.join_ssm_v4(&source, &group, &Ipv4Addr::UNSPECIFIED).unwrap();
+        }
+        (V6(_), _) => socket.join_sources(group, 0, &[source]).unwrap(),
+        _ => panic!("two families"),
+    }
+}
+
+/// Leaves what [`join_one`] joined.
+fn leave_one(socket: &UdpSocket, group: IpAddr, source: IpAddr) {
+    use IpAddr::{V4, V6};
+    match (group, source) {
+        (V4(group), V4(source)) => {
+            socket.leave_ssm_v4(&source, &group, &Ipv4Addr::UNSPECIFIED).unwrap();
+        }
+        (V6(group), _) => socket.leave_multicast_v6(&group, 0).unwrap(),
+        _ => panic!("two families"),
+    }
 }

@@ -83,7 +83,7 @@ pub struct PortProbe(BurstSeek);
 
 impl PortProbe {
     /// Nothing was sought: for arrays.
-    pub const NOTHING: Self = Self(BurstSeek::NOBODY);
+    pub const NOTHING: Self = Self(BurstSeek::UNMATCHED);
 }
 
 /// A look-up in progress: its cache lines are on their way.
@@ -97,7 +97,7 @@ pub struct LookupSlot {
 impl LookupSlot {
     /// No look-up: for arrays.
     pub const NOTHING: Self =
-        Self { datagram_key: DatagramKey::UNUSED, seek: BurstSeek::NOBODY, class: Class::Frame };
+        Self { datagram_key: DatagramKey::UNUSED, seek: BurstSeek::UNMATCHED, class: Class::Frame };
 
     /// About which datagram.
     #[must_use]
@@ -232,7 +232,7 @@ impl<I: Intake> Udp<I> {
     #[inline(always)]
     fn may_take(&self, asked: &LookupSlot) -> bool {
         match self.demux.sight(asked.seek) {
-            BurstSight::Nobody => false,
+            BurstSight::Unmatched => false,
             BurstSight::Unclear => true,
             BurstSight::Perhaps(socket) => {
                 // If this socket is full, no other can take the datagram.

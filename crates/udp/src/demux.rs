@@ -91,7 +91,7 @@ pub(crate) struct SocketDemux {
 
 /// What a port's number means.
 enum KeyPosition {
-    Nobody,
+    Unmatched,
     Sole(u32),
     Shared(u32),
 }
@@ -145,7 +145,7 @@ impl SocketDemux {
     #[inline(always)]
     fn at(&self, port: u16) -> KeyPosition {
         match self.ports.get(usize::from(port)).copied().unwrap_or(0) {
-            0 => KeyPosition::Nobody,
+            0 => KeyPosition::Unmatched,
             n if n & SHARED == 0 => KeyPosition::Sole(n - 1),
             n => KeyPosition::Shared((n & !SHARED) - 1),
         }
@@ -170,7 +170,7 @@ impl SocketDemux {
     #[inline(always)]
     fn lookup_port(&self, probe: &DemuxProbe) -> Option<u32> {
         match self.at(probe.local_port) {
-            KeyPosition::Nobody => None,
+            KeyPosition::Unmatched => None,
             KeyPosition::Sole(index) => {
                 self.keys.get(index as usize)?.accepts(probe).then_some(index)
             }
@@ -227,7 +227,7 @@ impl SocketDemux {
     /// fit; returns how many there are in it.
     pub(crate) fn lookup_group(&self, probe: &DemuxProbe, out: &mut [u32]) -> usize {
         let place = match self.at(probe.local_port) {
-            KeyPosition::Nobody => return 0,
+            KeyPosition::Unmatched => return 0,
             KeyPosition::Sole(_) => {
                 let found = self.lookup_port(probe);
                 return out.iter_mut().zip(found).map(|(slot, index)| *slot = index).count();
@@ -261,7 +261,7 @@ impl SocketDemux {
     /// Whether a bind would take what another socket holds.
     pub(crate) fn refuses(&self, new: &KeyHold) -> bool {
         match self.at(new.port) {
-            KeyPosition::Nobody => false,
+            KeyPosition::Unmatched => false,
             KeyPosition::Sole(index) => {
                 let old = self.hold(index);
                 let same = old.local == new.local && old.zone == new.zone;
@@ -310,7 +310,7 @@ impl SocketDemux {
             self.connected += u32::from(key.kind == KeyKind::Connected);
         }
         let place = match self.at(hold.port) {
-            KeyPosition::Nobody => {
+            KeyPosition::Unmatched => {
                 self.set_port(hold.port, index + 1);
                 return Ok(());
             }
@@ -334,7 +334,7 @@ impl SocketDemux {
         self.changes = self.changes.wrapping_add(1);
         let port = self.hold(index).port;
         match self.at(port) {
-            KeyPosition::Nobody => return,
+            KeyPosition::Unmatched => return,
             KeyPosition::Sole(_) => self.set_port(port, 0),
             KeyPosition::Shared(place) => {
                 self.detach(place, index);

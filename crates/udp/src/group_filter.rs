@@ -18,19 +18,19 @@ pub struct GroupFilter {
 impl GroupFilter {
     /// All sources: an ordinary membership.
     #[must_use]
-    pub const fn everybody() -> Self {
+    pub const fn all_sources() -> Self {
         Self { exclude: true, sources: Vec::new() }
     }
 
     /// No source yet: to be filled with sources.
     #[must_use]
-    pub const fn nobody() -> Self {
+    pub const fn no_sources() -> Self {
         Self { exclude: false, sources: Vec::new() }
     }
 
     /// Whether all sources are accepted.
     #[must_use]
-    pub fn is_everybody(&self) -> bool {
+    pub fn is_all(&self) -> bool {
         self.exclude && self.sources.is_empty()
     }
 

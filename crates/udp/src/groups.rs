@@ -38,7 +38,7 @@ impl<I: Intake> Udp<I> {
         if groups.len() == UDP_GROUPS_MAX {
             return Err(GroupError::TooMany);
         }
-        groups.push(GroupSockets { group: group_bits, zone, filter: GroupFilter::everybody() });
+        groups.push(GroupSockets { group: group_bits, zone, filter: GroupFilter::all_sources() });
         Ok(())
     }
 

@@ -303,8 +303,8 @@ impl<I: Intake> Udp<I> {
         if key.families & family == 0 || from.is_ipv4() != to.is_ipv4() {
             return Err(SendError::AddressFamily);
         }
-        let everybody = matches!(to.ip(), IpAddr::V4(addr) if addr.is_broadcast());
-        if everybody && !settings.broadcast {
+        let is_broadcast = matches!(to.ip(), IpAddr::V4(addr) if addr.is_broadcast());
+        if is_broadcast && !settings.broadcast {
             return Err(SendError::BroadcastRefused);
         }
         match (key.local_port, from.port()) {

@@ -14,13 +14,13 @@ fn addr<A: GroupProtocol>(n: u128) -> A {
     A::from_bits_aligned(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-fn nobody<A: GroupProtocol>() -> GroupAddrs<A> {
+fn no_addrs<A: GroupProtocol>() -> GroupAddrs<A> {
     GroupAddrs { src_addr: A::UNSPECIFIED, dst_addr: A::UNSPECIFIED }
 }
 
 /// Whether the checksum of a message is right.
 fn verifies<A: GroupProtocol>(message: &[u8]) -> bool {
-    sum(message).add(A::pseudo(nobody(), message.len())).verifies()
+    sum(message).add(A::pseudo(no_addrs(), message.len())).verifies()
 }
 
 fn addrs<A: GroupProtocol>(count: usize) -> Vec<A> {
@@ -37,7 +37,7 @@ fn query_comes_back<A: GroupProtocol>(generation: Generation, sources: usize) {
         ..QueryFields::general()
     };
     let mut out = [0; 2000];
-    let len = A::emit_query(&fields, nobody(), &mut out).unwrap();
+    let len = A::emit_query(&fields, no_addrs(), &mut out).unwrap();
     assert!(verifies::<A>(&out[..len]));
     let GroupMessage::Query(query) = A::parse(&out[..len]).unwrap() else { panic!("a query") };
     assert_eq!((query.generation, query.group), (generation, fields.group));
@@ -78,7 +78,7 @@ fn report_comes_back<A: GroupProtocol>() {
     for (n, kind) in kinds.into_iter().enumerate() {
         assert!(writer.record(kind, addr(n as u128), addrs(n).into_iter()));
     }
-    let len = writer.finish(nobody());
+    let len = writer.finish(no_addrs());
     assert!(verifies::<A>(&out[..len]));
     let GroupMessage::Records(records) = A::parse(&out[..len]).unwrap() else { panic!() };
     assert_eq!(records.announced(), 7);
@@ -107,17 +107,17 @@ fn reports_come_back_as_they_were_and_are_refused_where_they_are_cut() {
 fn old_messages_come_back<A: GroupProtocol>(generations: &[Generation]) {
     let mut out = [0; 64];
     for &generation in generations {
-        let len = A::emit_report(generation, addr(3), nobody(), &mut out).unwrap();
+        let len = A::emit_report(generation, addr(3), no_addrs(), &mut out).unwrap();
         assert!(verifies::<A>(&out[..len]));
         let message = A::parse(&out[..len]).unwrap();
         let GroupMessage::Report { generation: found, group } = message else { panic!() };
         assert_eq!((found, group), (generation, addr(3)));
         (0..len).for_each(|cut| assert!(A::parse(&out[..cut]).is_err(), "{cut}"));
     }
-    let len = A::emit_leave(addr(4), nobody(), &mut out).unwrap();
+    let len = A::emit_leave(addr(4), no_addrs(), &mut out).unwrap();
     let GroupMessage::Leave { group } = A::parse(&out[..len]).unwrap() else { panic!() };
     assert_eq!(group, addr(4));
-    assert!(A::emit_leave(addr(4), nobody(), &mut out[..len - 1]).is_err());
+    assert!(A::emit_leave(addr(4), no_addrs(), &mut out[..len - 1]).is_err());
 }
 
 #[test]
@@ -188,24 +188,24 @@ fn membership_reads_like_a_sentence() {
     let mut writer = ReportWriter::new(&mut out).unwrap();
     writer.record(RecordKind::TO_EXCLUDE, group, [].into_iter());
     writer.record(RecordKind::ALLOW_NEW, group, [Ipv4Addr::new(10, 0, 0, 1)].into_iter());
-    let len = writer.finish(nobody());
+    let len = writer.finish(no_addrs());
     assert_eq!(
         show::Packet(&ip(&out[..len], IpProtocol::IGMP)).to_string(),
         "IPv4 192.0.2.1 > 224.0.0.22 ttl 1 IGMP report v3 to_ex 239.1.2.3 \
          allow 239.1.2.3 from 10.0.0.1"
     );
-    let len = Ipv4Addr::emit_leave(group, nobody(), &mut out).unwrap();
+    let len = Ipv4Addr::emit_leave(group, no_addrs(), &mut out).unwrap();
     let line = show::Packet(&ip(&out[..len], IpProtocol::IGMP)).to_string();
     assert!(line.ends_with("IGMP leave 239.1.2.3"), "{line}");
     let fields = QueryFields { group, generation: Generation::Second, ..QueryFields::general() };
-    let len = Ipv4Addr::emit_query(&fields, nobody(), &mut out).unwrap();
+    let len = Ipv4Addr::emit_query(&fields, no_addrs(), &mut out).unwrap();
     let line = show::Packet(&ip(&out[..len], IpProtocol::IGMP)).to_string();
     assert!(line.ends_with("IGMP query v2 239.1.2.3 within 10s"), "{line}");
-    let len = Ipv6Addr::emit_query(&QueryFields::general(), nobody(), &mut out).unwrap();
+    let len = Ipv6Addr::emit_query(&QueryFields::general(), no_addrs(), &mut out).unwrap();
     let line = show::Packet(&ip(&out[..len], IpProtocol::ICMPV6)).to_string();
     assert!(line.ends_with("ICMPv6 query v2 within 10s"), "{line}");
     let (second, group) = (Generation::Second, "ff05::7".parse().unwrap());
-    let len = Ipv6Addr::emit_report(second, group, nobody(), &mut out).unwrap();
+    let len = Ipv6Addr::emit_report(second, group, no_addrs(), &mut out).unwrap();
     let line = show::Packet(&ip(&out[..len], IpProtocol::ICMPV6)).to_string();
     assert!(line.ends_with("ICMPv6 report v1 ff05::7"), "{line}");
     let line = show::Packet(&ip(&out[..len - 1], IpProtocol::ICMPV6)).to_string();
@@ -236,7 +236,7 @@ fn rewrite<A: GroupProtocol>(
         prop_assert!(writer.record(record.kind, record.group, record.sources.iter()));
     }
     let written = writer.records();
-    let len = writer.finish(nobody());
+    let len = writer.finish(no_addrs());
     let Ok(GroupMessage::Records(again)) = A::parse(&out[..len]) else {
         return Err(TestCaseError::fail("records become records"));
     };

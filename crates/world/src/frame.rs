@@ -3,7 +3,7 @@
 //! Called by `world.rs` and `node.rs`. Out: the packet's chunks are copied together and a partial
 //! checksum is completed, as hardware would (checksum offload). In: the bytes are copied into fresh
 //! frames of the receiver's pool. So memory stays attributable: a packet on the way is in no pool,
-//! a packet in a ring in the receiver's.
+//! a packet in a ring in the receiver's. Here too: the look at a frame that every world takes.
 
 use floodwall_packet::{ChecksumState, Class, PacketBuf, Pool};
 
@@ -32,6 +32,24 @@ pub(crate) fn copy_out(packet: &PacketBuf, frame: &mut Vec<u8>) -> bool {
             true
         }
         None => false,
+    }
+}
+
+/// Whether this Ethernet frame is an IP fragment of a TCP segment, of either family.
+///
+/// No host makes one: a segment's size follows the path's (RFC 9293 section 3.7). Only the first
+/// extension header of IPv6 is looked at, which is where a fragmenting host puts its own.
+#[must_use]
+pub fn is_tcp_fragment(frame: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const FRAGMENT: u8 = 44;
+    match frame.get(12..14) {
+        Some([8, 0]) => {
+            let part = frame.get(20..22).is_some_and(|b| b[0] & 0x3f != 0 || b[1] != 0);
+            part && frame.get(23) == Some(&TCP)
+        }
+        Some([0x86, 0xdd]) => frame.get(20) == Some(&FRAGMENT) && frame.get(54) == Some(&TCP),
+        _ => false,
     }
 }
 
@@ -91,5 +109,25 @@ mod tests {
         assert!(copy_out(&packet, &mut out));
         assert_eq!((out == bytes, pool.available().frames), (true, 0));
         assert!(copy_in(&pool, &bytes).is_none());
+    }
+
+    #[test]
+    fn fragments_of_tcp_are_told_from_other_packets_in_both_families() {
+        let frame = |kind: [u8; 2], at: &[(usize, u8)]| {
+            let mut bytes = vec![0; 80];
+            bytes[12..14].copy_from_slice(&kind);
+            at.iter().for_each(|&(place, byte)| bytes[place] = byte);
+            is_tcp_fragment(&bytes)
+        };
+        const V4: [u8; 2] = [8, 0];
+        const V6: [u8; 2] = [0x86, 0xdd];
+        assert!(frame(V4, &[(23, 6), (20, 0x20)]), "the first of an IPv4 packet");
+        assert!(frame(V4, &[(23, 6), (21, 1)]), "a later one");
+        assert!(!frame(V4, &[(23, 6), (20, 0x40)]), "don't fragment alone");
+        assert!(!frame(V4, &[(23, 17), (20, 0x20)]), "UDP");
+        assert!(frame(V6, &[(20, 44), (54, 6)]), "one of IPv6");
+        assert!(!frame(V6, &[(20, 44), (54, 17)]), "UDP");
+        assert!(!frame(V6, &[(20, 6)]), "a whole segment");
+        assert!(!is_tcp_fragment(&[8; 13]), "a short frame");
     }
 }

@@ -32,6 +32,7 @@ mod world;
 
 pub use cost::{CostTable, ParseCostError, Picos, Spent, UnitMix};
 pub use error::WorldError;
+pub use frame::is_tcp_fragment;
 pub use lane::{LaneConfig, LaneDrop, LaneStats};
 pub use link::{LinkConfig, LinkId, LinkStats, Side};
 pub use node_config::{NodeConfig, NodeId, SimulatedApplication};

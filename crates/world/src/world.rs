@@ -104,6 +104,8 @@ pub struct World {
     hook: Option<Hook>,
     /// Hosts with several workers.
     crews: Vec<SimulatedWorkers>,
+    /// Whether fragments of TCP segments may be sent.
+    tcp_fragments_permitted: bool,
 }
 
 impl World {
@@ -119,7 +121,15 @@ impl World {
             turns: BTreeSet::new(),
             hook: None,
             crews: Vec::new(),
+            tcp_fragments_permitted: false,
         }
+    }
+
+    /// Permits fragments of TCP segments: for worlds with routers or generators that make them.
+    /// Without, a debug build panics at the first that any node sends, as no host may make one
+    /// (RFC 9293 section 3.7).
+    pub const fn permit_tcp_fragments(&mut self) {
+        self.tcp_fragments_permitted = true;
     }
 
     /// What time it is.
@@ -474,6 +484,10 @@ impl World {
             lane.stats.sent_bytes += frame.len() as u64;
             lane.drop_frame(LaneDrop::Unfinished)
         };
+        debug_assert!(
+            self.tcp_fragments_permitted || !frame::is_tcp_fragment(&frame),
+            "a TCP segment leaves as an IP fragment"
+        );
         self.trace(id, from, TraceKind::Sent, &frame);
         match outcome {
             LaneOutcome::Dropped(why) => {

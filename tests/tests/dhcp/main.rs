@@ -141,7 +141,7 @@ fn a_host_without_an_address_gets_one_and_uses_it_once_nothing_else_has_it() {
         let sent = link.reply(&discover, Dhcpv4Type::OFFER);
         let head = sent[0].first();
         assert_eq!(head[..6], [255; 6], "to every station");
-        assert_eq!(head[26..34], [0, 0, 0, 0, 255, 255, 255, 255], "from no address to everybody");
+        assert_eq!(head[26..34], [0, 0, 0, 0, 255, 255, 255, 255], "from no address to broadcast");
         let request = dhcp_of(&sent[0]).unwrap();
         link.reply(&request, Dhcpv4Type::ACK);
         assert_eq!(

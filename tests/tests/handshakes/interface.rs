@@ -259,7 +259,7 @@ fn what_is_offered_follows_listeners_secrets_policies_and_access_lists() {
     let changes = |rig: &mut Rig, act: &mut dyn FnMut(&mut Rig)| {
         let before = rig.stack.syn_offers_changed(rig.now);
         act(rig);
-        assert_ne!(rig.stack.syn_offers_changed(rig.now), before, "nobody was told");
+        assert_ne!(rig.stack.syn_offers_changed(rig.now), before, "nothing was told");
     };
     assert!(offers(&rig).listeners().is_empty());
     let mut listener = None;

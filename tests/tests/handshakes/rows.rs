@@ -128,11 +128,11 @@ fn what_comes_from_nothing_is_dropped_in_silence_in_every_state() {
             let ip: IpAddr = source.parse().unwrap();
             for port in [PORT, 4000, 0] {
                 let (mut rig, listener) = server(8);
-                let mut nobody = client(3, family);
-                nobody.from = SocketAddr::new(ip, port);
+                let mut impossible = client(3, family);
+                impossible.from = SocketAddr::new(ip, port);
                 for flags in [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::RST, TcpFlags(0x12)] {
                     let departed =
-                        rig.frame(&nobody.frame((1, 2), flags, &nobody.options, b"text"));
+                        rig.frame(&impossible.frame((1, 2), flags, &impossible.options, b"text"));
                     assert!(departed.is_empty(), "{source} {port} {flags:?}: {departed:?}");
                 }
                 assert_eq!((half_open(&rig), accept(&mut rig, listener)), (0, None));

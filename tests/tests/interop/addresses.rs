@@ -131,7 +131,7 @@ fn renamed_changed_and_deleted(kind: Kind) {
         let stat = instance.wait_for(PATIENCE, |stat| link(stat)["mtu"] == 1400);
         assert_ne!(link(&stat)["operstate"], "DOWN");
         assert!(ip(&format!("link del {NAME_NEW}")));
-        let said = instance.wait();
+        let said = instance.wait(PATIENCE);
         assert_eq!(said.status.code(), Some(1), "{}", said.complaint);
         for words in [
             format!("{OTHER_END} is called {NAME_NEW} now"),

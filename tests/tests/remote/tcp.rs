@@ -181,8 +181,8 @@ fn one_that_does_not_read_stops_the_writer_and_loses_nothing() {
 fn a_refused_connection_is_told() {
     for ip in LOCALS {
         let worker = worker();
-        let nobody = listen(&worker, ip).local_addr();
-        let client = worker.remote.connect_tcp(None, nobody, TcpSettings::default()).wait(PATIENCE);
+        let silent = listen(&worker, ip).local_addr();
+        let client = worker.remote.connect_tcp(None, silent, TcpSettings::default()).wait(PATIENCE);
         let refused = client.unwrap().opened_blocking(PATIENCE).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         worker.end().is_clean();

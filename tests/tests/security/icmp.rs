@@ -204,7 +204,7 @@ fn nothing_to_or_from_many_is_ever_answered() {
         };
         all.into_iter().map(|a| a.parse().expect("an address")).collect()
     };
-    let nobody = |family| -> Vec<IpAddr> {
+    let no_host = |family| -> Vec<IpAddr> {
         let all = match family {
             Family::V4 => vec!["0.0.0.0", "127.0.0.1"],
             Family::V6 => vec!["::", "::1"],
@@ -217,7 +217,7 @@ fn nothing_to_or_from_many_is_ever_answered() {
         let mut rig = Rig::with_neighbor(&config, PEER);
         rig.run_for(Duration::from_secs(10));
         let (host, peer) = (addr(family, HOST), addr(family, PEER));
-        let senders = many(family).into_iter().chain(nobody(family)).map(|from| (from, host));
+        let senders = many(family).into_iter().chain(no_host(family)).map(|from| (from, host));
         let ends = senders.chain(many(family).into_iter().map(|to| (peer, to)));
         for (from, to) in ends {
             let offences = [

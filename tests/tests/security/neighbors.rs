@@ -166,10 +166,10 @@ fn unverified_packets_that_ask_are_remembered_up_to_a_bound() {
         rig.run_for(Duration::from_secs(10));
         for n in 0..20_000 {
             let answers = rig.frame(&asks(family, (ghost(family, n), station(n))));
-            assert_eq!(answers.len(), 1, "everybody gets an answer");
+            assert_eq!(answers.len(), 1, "each gets an answer");
         }
         let kept = states(&rig, family).len();
-        assert!(kept <= limits::NEIGHBOR_STRANGERS_MAX && kept <= 64, "{family:?}: {kept}");
+        assert!(kept <= limits::NEIGHBOR_UNVERIFIED_MAX && kept <= 64, "{family:?}: {kept}");
     }
 }
 
@@ -183,7 +183,7 @@ fn timed_work_that_unverified_packets_cause_keeps_no_other_waiting() {
         let request = echo(addr(family, PEER), addr(family, HOST), &[7; 100]);
         rig.frame(&from_peer(&fragment(&request, 9, 0, 64, true)));
         for slice in 0..700 {
-            for n in 0..limits::NEIGHBOR_STRANGERS_MAX as u32 {
+            for n in 0..limits::NEIGHBOR_UNVERIFIED_MAX as u32 {
                 let n = slice * 64 + n;
                 let who = (ghost(family, n), station(n));
                 rig.frame(&asks(family, who));

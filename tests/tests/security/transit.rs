@@ -121,9 +121,9 @@ fn one_that_is_answered_through_a_router_goes_before_random_destinations() {
         }
         assert_eq!(class(&router), Triage::Established, "{family:?}");
         // A destination that does not answer makes no flow established: no packet of it came.
-        let nobody = from_left(&hello(client, right(family, 66)));
-        router.arrive(LEFT, std::slice::from_ref(&nobody));
-        assert_eq!(router.rig.classify(&[nobody]), [Triage::Unknown]);
+        let unanswered = from_left(&hello(client, right(family, 66)));
+        router.arrive(LEFT, std::slice::from_ref(&unanswered));
+        assert_eq!(router.rig.classify(&[unanswered]), [Triage::Unknown]);
         // After a silence it is as it was in the beginning.
         router.rig.run_for(Duration::from_secs(31));
         router.arrive(LEFT, std::slice::from_ref(&question));

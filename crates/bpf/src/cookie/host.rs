@@ -13,11 +13,11 @@
 //!
 //! # Under flood
 //! Reachable by anyone on the link. No memory grows: counters, keys and [`PROOFS`] recent proofs
-//! and [`SOURCES`] proven sources and [`RANKED`] loud prefixes are arrays; nothing is kept of a SYN. Work per frame: one look-up
-//! in the socket table, at most two hashes (four for a query that returns a token), the options are
-//! walked once; an answer is never longer than its SYN or question. A forged ACK is believed once
-//! in 2^24. A collision in the table of proofs overwrites the older proof: its flow may lose one
-//! retransmission. Counted per port: [`Tally`].
+//! and [`SOURCES`] proven sources and [`RANKED`] loud prefixes are arrays; nothing is kept of a
+//! SYN. Work per frame: one look-up in the socket table, at most two hashes (four for a query that
+//! returns a token), the options are walked once; an answer is never longer than its SYN or
+//! question. A forged ACK is believed once in 2^24. A collision in the table of proofs overwrites
+//! the older proof: its flow may lose one retransmission. Counted per port: [`Tally`].
 
 mod adopt;
 mod answer;

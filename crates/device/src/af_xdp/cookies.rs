@@ -12,6 +12,8 @@
 //! more are the stack's. The lock is taken where listeners change, and not by code that handles
 //! packets.
 
+mod judge;
+
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::io;
@@ -28,13 +30,13 @@ use floodwall_packet::SynOffers;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
-use super::features;
 use super::filter::{SEGMENTS, SYNS, XdpFilter};
+use super::link_station::LinkStation;
 use super::program_switch::ProgramSwitch;
-use super::steering::{DROP, Deliver, LinkStation, QueueSteering, TRANSMIT};
 use super::way_back::{self, PassingAnswers};
 use super::words::UmemWords;
-use crate::error::DeviceError;
+use super::xdp_abi::{DROP, Deliver, TRANSMIT};
+use crate::af_xdp::cookie_programs::CookiePrograms;
 use crate::first_line_mode::FirstLineMode;
 use crate::stats::DeviceStats;
 
@@ -92,22 +94,8 @@ impl CookieProgramPlan {
             deliver: Deliver::ToSockets,
         }
     }
-
-    /// Whether what must be is there.
-    pub(crate) fn judge(&self, name: &str, steering: &QueueSteering) -> Result<(), DeviceError> {
-        if !self.must_answer || steering.cookies().is_some() {
-            return Ok(());
-        }
-        Err(DeviceError::Unsupported {
-            device: name.to_owned(),
-            missing: "SYN cookies at the interface",
-            remedy: "they need Linux 5.18 and CAP_BPF; or ask for `--first-line filter`",
-        })
-    }
 }
 
-/// The bit of [`Cookies::started`] that stands where answers pass by the system.
-const PASSES: u32 = 1 << 8;
 /// What `run` says where everything is in force.
 const IN_FORCE: &str = "under pressure unverified traffic is limited at the interface, SYNs are \
                         answered there, and ACKs are checked";
@@ -126,22 +114,6 @@ pub(crate) struct Cookies {
     queues: u32,
     /// The programs' own; kept for as long as they may run.
     _scratch: Map,
-}
-
-/// The programs, and which of them are in force.
-#[derive(Debug)]
-pub(super) struct CookiePrograms {
-    map: Map,
-    /// The program for SYNs, and the one for other segments.
-    loaded: [BpfProgram; 2],
-    /// The program for SYNs that are answered by way of the system, or why there is none.
-    passing: Result<PassingAnswers, String>,
-    /// A bit for each program that is in force, and one where answers pass by the system.
-    started: AtomicU32,
-    /// Whether there are keys to check ACKs with.
-    checks: AtomicBool,
-    /// Of a veth with a peer that takes answers only under conditions; 0 of no such.
-    veth: AtomicU32,
 }
 
 impl Cookies {
@@ -298,7 +270,7 @@ impl Cookies {
 
     /// Shows the listeners.
     fn list(&self, offers: &SynOffers) -> io::Result<()> {
-        // Nobody panics while he holds it.
+        // No holder of it panics.
         let Ok(mut shown) = self.shown.lock() else { return Err(io::ErrorKind::Other.into()) };
         let wanted = |offer: &floodwall_packet::SynOffer| {
             let word = Offer {
@@ -358,66 +330,6 @@ impl Cookies {
         stats.rx_syns_answered += self.word(queue, Desk::Answered);
         stats.rx_cookies_proven += self.word(queue, Desk::Proven);
         stats.rx_cookies_forged += self.word(queue, Desk::Forged);
-    }
-}
-
-impl CookiePrograms {
-    /// From now on one of the programs is in force, or frames of its kind are as without it.
-    /// `passes` is whether answers pass by the system.
-    fn set(&self, which: i32, on: bool, passes: bool) -> io::Result<()> {
-        let (bit, index) = (1 << which, which.cast_unsigned());
-        let started = self.started.load(Relaxed);
-        let wanted = match (on, passes && which == SYNS) {
-            (true, true) => bit | PASSES,
-            (true, false) => bit,
-            (false, _) => 0,
-        };
-        let kinds = if which == SYNS { bit | PASSES } else { bit };
-        if started & kinds == wanted {
-            return Ok(());
-        }
-        let program = match &self.passing {
-            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
-            _ => self.loaded.get(index as usize),
-        };
-        match program.filter(|_| on) {
-            Some(program) => self.map.set(index, program.fd().cast_unsigned())?,
-            None => self.map.clear(index)?,
-        }
-        self.started.store(started & !kinds | wanted, Relaxed);
-        Ok(())
-    }
-
-    /// Whether answers arrive, and whether they pass by the system to do so.
-    fn way_back(&self) -> (bool, bool) {
-        let takes = match self.veth.load(Relaxed) {
-            0 => true,
-            index => features::transmits(index).unwrap_or(false),
-        };
-        match takes {
-            true => (true, false),
-            false => (self.passing.is_ok(), self.passing.is_ok()),
-        }
-    }
-
-    /// Puts into force what is wanted and possible now. Waits for locks of the kernel, and where a
-    /// program goes, for every processor.
-    pub(super) fn follow(&self) {
-        let checks = self.checks.load(Relaxed);
-        let (arrives, passes) = self.way_back();
-        // What the kernel refuses is tried again.
-        let _ = self
-            .set(SEGMENTS, checks, false)
-            .and_then(|()| self.set(SYNS, checks && arrives, passes));
-    }
-
-    fn has_started(&self) -> bool {
-        self.started.load(Relaxed) != 0
-    }
-
-    /// Whether the way back may change.
-    pub(super) fn is_veth(&self) -> bool {
-        self.veth.load(Relaxed) != 0
     }
 }
 

@@ -20,7 +20,9 @@
 
 mod behind;
 mod code;
+mod desk;
 pub(super) mod destination;
+mod emit;
 mod established;
 mod fair;
 mod flow_share;
@@ -34,118 +36,30 @@ use floodwall_bpf::{Assembler, Label};
 use floodwall_packet::RxFilter;
 
 use self::code::KnownFields;
-pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
-use self::destination::DestinationMaps;
+pub(super) use self::code::{SEGMENTS, SYNS};
+pub(crate) use self::desk::FilterRefusal;
+use self::desk::{
+    DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR, DESK_GRANTED,
+    DESK_NEAR, DESK_PAIRS, DESK_PREFIX_MAX, DESK_PRESSED, DESK_REFUSED, DESK_SERVICE_HIGH,
+    DESK_SERVICE_MAX, DESK_TURN, DESK_USED, DESK_WORDS, PAIRS_V4, PAIRS_V6, ProgramKind,
+};
+pub(super) use self::emit::{reach, wire};
 use self::established::{
     ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, KEY_WORDS, SETS, USED, WAYS,
 };
 use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};
+use super::destination_maps::DestinationMaps;
 use super::filter_tables::FilterTables;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
 
-/// Words of a queue's desk (its shared counters): whether there is pressure; for each kind, the
-/// credit granted and used since the start; frames dropped, by reason.
-const DESK_PRESSED: usize = 0;
-const DESK_GRANTED: usize = 1;
-const DESK_USED: usize = DESK_GRANTED + ProgramKind::COUNT;
-const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
-/// For `fair.rs`: the number of the turn, the limit of a service, from where on it is near, how
-/// often a service was, and the limit of a prefix.
-const DESK_TURN: usize = DESK_REFUSED + FilterRefusal::COUNT;
-const DESK_SERVICE_MAX: usize = DESK_TURN + 1;
-const DESK_SERVICE_HIGH: usize = DESK_TURN + 2;
-const DESK_NEAR: usize = DESK_TURN + 3;
-const DESK_PREFIX_MAX: usize = DESK_TURN + 4;
-/// For `flow_share.rs`: from which count of established frames on prefixes are limited, from which
-/// on the room is nearly used up, how often it was, and the limit of a prefix.
-const DESK_FLOWS_DIVIDED: usize = DESK_TURN + 5;
-const DESK_FLOWS_HIGH: usize = DESK_TURN + 6;
-const DESK_FLOWS_NEAR: usize = DESK_TURN + 7;
-const DESK_FLOW_PREFIX_MAX: usize = DESK_TURN + 8;
-/// Of which families packets between pairs of hosts are passed on: the bits below.
-const DESK_PAIRS: usize = DESK_TURN + 9;
-const PAIRS_V4: i32 = 1;
-const PAIRS_V6: i32 = 2;
-const DESK_WORDS: usize = 32;
-const _: () = assert!(DESK_PAIRS < DESK_WORDS, "a desk has room for it all");
 /// The part of the credit for unverified flows that segments of unknown connections have, and their
 /// least credit.
 const SEGMENTS_PART: usize = 8;
 const SEGMENTS_MIN: usize = 4;
 /// Maximum number of established flows that a queue adds in a turn; others are added later.
 const NEWCOMERS_MAX: u32 = 16;
-
-/// A class of frames that has its own credit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ProgramKind {
-    /// TCP and UDP, seen to their ports.
-    Plain = 0,
-    /// Everything else.
-    Other = 1,
-    /// TCP segments other than SYNs, of no known connection and without a cookie of ours: only
-    /// where the programs for SYNs and ACKs are loaded (`cookies.rs`), else they are plain.
-    Segment = 2,
-    /// Of established flows: counted, and shared out by `flow_share.rs`.
-    Established = 3,
-}
-
-impl ProgramKind {
-    const ALL: [Self; 4] = [Self::Plain, Self::Other, Self::Segment, Self::Established];
-    const UNVERIFIED: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
-    const COUNT: usize = Self::ALL.len();
-}
-
-/// The reason for which a frame was dropped at the interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FilterRefusal {
-    /// Its link source is a group.
-    SourceGroup = 0,
-    /// It is of a VLAN that is not ours.
-    VlanForeign = 1,
-    /// It carries neither IP nor ARP.
-    KindUnknown = 2,
-    /// Its IP version contradicts the EtherType, or its length exceeds the frame.
-    HeaderMalformed = 3,
-    /// A frame of an unverified flow, beyond the credit.
-    Unknown = 4,
-    /// Its destination is not an address of this host.
-    AddressForeign = 5,
-    /// Its destination port has no socket.
-    PortClosed = 6,
-    /// It is from where the access list lets nothing in.
-    Denied = 7,
-    /// A segment of no known connection and without a cookie of ours, beyond the credit.
-    Segment = 8,
-    /// Of an unverified flow, beyond what its service has of the credit.
-    Service = 9,
-    /// Of an unverified flow, beyond what its source's prefix has of the service's part.
-    Prefix = 10,
-    /// Of an established flow, beyond what its progress allows.
-    Flow = 11,
-    /// Of an established flow, beyond what its source's prefix has of the room for those.
-    FlowPrefix = 12,
-}
-
-impl FilterRefusal {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::SourceGroup,
-        Self::VlanForeign,
-        Self::KindUnknown,
-        Self::HeaderMalformed,
-        Self::Unknown,
-        Self::AddressForeign,
-        Self::PortClosed,
-        Self::Denied,
-        Self::Segment,
-        Self::Service,
-        Self::Prefix,
-        Self::Flow,
-        Self::FlowPrefix,
-    ];
-    const COUNT: usize = Self::ALL.len();
-}
 
 /// The state that the XDP program's filter shares with the devices of an interface.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use floodwall_packet::RxFilter;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::BpfMapData;
-use super::filter::destination::DestinationMaps;
+use super::destination_maps::DestinationMaps;
 use super::words::UmemWords;
 
 /// Addresses that the table holds: of two families, with their broadcast addresses, twice, because

@@ -9,7 +9,9 @@ use floodwall_packet::{RxFilter, SynOffers};
 use super::cookies::{Back, CookieProgramPlan};
 use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
-use super::steering::{LinkStation, QueueSteering, TRANSMIT};
+use super::link_station::LinkStation;
+use super::steering::QueueSteering;
+use super::xdp_abi::TRANSMIT;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
@@ -72,7 +74,8 @@ impl FirstLine {
 
     fn of(station: LinkStation, plan: &CookieProgramPlan) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
-        let failed = |error| super::failed("xdp", "load the program that steers frames", error);
+        let failed =
+            |error| super::failure::failed("xdp", "load the program that steers frames", error);
         let steering = QueueSteering::load(station, 1, plan, &mut notes).map_err(failed)?;
         if let Some(cookies) = steering.cookies() {
             cookies.start().map_err(failed)?;
@@ -102,7 +105,7 @@ impl FirstLine {
     /// # Errors
     /// The kernel's, where a listener cannot be shown to the program.
     pub fn answer_syns(&mut self, offers: &SynOffers) -> Result<(), DeviceError> {
-        let failed = |error| super::failed("xdp", "tell the program of listeners", error);
+        let failed = |error| super::failure::failed("xdp", "tell the program of listeners", error);
         self.steering.cookies().map_or(Ok(()), |cookies| cookies.offer(offers)).map_err(failed)
     }
 
@@ -140,7 +143,7 @@ impl FirstLine {
         frame: &mut Vec<u8>,
         times: u32,
     ) -> Result<(FirstLineState, u32), DeviceError> {
-        let failed = |error| super::failed("xdp", "run the program on a frame", error);
+        let failed = |error| super::failure::failed("xdp", "run the program on a frame", error);
         let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
         let (verdict, nanos) = self.steering.run(frame, times).map_err(failed)?;
         if verdict == TRANSMIT {

@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::af_xdp::cookies::CookieProgramPlan;
-    use crate::af_xdp::steering::LinkStation;
+    use crate::af_xdp::link_station::LinkStation;
     use crate::interface::InterfaceControl;
 
     /// Its interfaces are in a namespace that ends with its thread.

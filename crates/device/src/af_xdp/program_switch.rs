@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use super::cookies::CookiePrograms;
+use super::cookie_programs::CookiePrograms;
 
 /// How often the peer of a veth is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

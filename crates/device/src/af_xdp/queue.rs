@@ -244,11 +244,11 @@ impl XdpQueue {
     /// Announces that the fill ring has entries. On failure the call is repeated later.
     fn wake_receiver(&self) {
         let Some(socket) = &self.socket else { return };
-        let (fd, flags, nobody) =
+        let (fd, flags, no_addr) =
             (socket.as_raw_fd(), libc::MSG_DONTWAIT, core::ptr::null_mut::<libc::sockaddr>());
         // SAFETY: no memory is passed.
         unsafe {
-            libc::recvfrom(fd, core::ptr::null_mut(), 0, flags, nobody, core::ptr::null_mut())
+            libc::recvfrom(fd, core::ptr::null_mut(), 0, flags, no_addr, core::ptr::null_mut())
         };
     }
 

@@ -12,11 +12,13 @@
 //! of the queue's socket, and the filter's checks (`filter.rs`). A frame for us is dropped if its
 //! queue has no socket or the socket has no room.
 
+use crate::af_xdp::link_station::LinkStation;
+use crate::af_xdp::xdp_abi::{DATA, DATA_END, Deliver, PASS};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
-use floodwall_base::{Instant, MacAddr};
+use floodwall_base::Instant;
 use floodwall_bpf::{
     AccessSize, Assembler, Function, Instruction, JumpCondition, Label, NoProgram, Register,
 };
@@ -24,18 +26,11 @@ use floodwall_sync::lock::Mutex;
 
 use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
 use super::cookies::{CookieProgramPlan, Cookies};
+use super::destination_maps::DestinationMaps;
 use super::filter::XdpFilter;
-use super::filter::destination::{DestinationMaps, OtherDestinations, look};
+use super::filter::destination::{OtherDestinations, look};
 use super::filter::{reach, wire};
 
-/// Verdicts of XDP programs.
-pub(super) const DROP: i32 = 1;
-pub(super) const PASS: i32 = 2;
-pub(super) const TRANSMIT: i32 = 3;
-/// Where the context has the frame's first byte, its end, and the queue.
-pub(super) const DATA: i16 = 0;
-pub(super) const DATA_END: i16 = 4;
-pub(super) const RX_QUEUE: i16 = 16;
 /// Bytes of the frame that the program must see to read the destination address.
 const ADDRESS_BYTES: i32 = 6;
 
@@ -75,41 +70,6 @@ struct AttachedProgram {
 
 /// How often the attachment is looked at.
 const LOOK_NANOS: u64 = 1_000_000_000;
-
-/// The link address that the program steers to our sockets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LinkStation {
-    pub(crate) mac: MacAddr,
-    /// Whether the host uses the same link address. IP addresses then decide between the two.
-    pub(crate) is_shared: bool,
-}
-
-/// Where frames for our station go that are not dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deliver {
-    /// To the socket of their receive queue.
-    ToSockets,
-    /// To the system, whose packet socket has a copy for us.
-    Onward,
-}
-
-impl Deliver {
-    /// Emits the end of the program for such frames; `sockets` is the map of them.
-    pub(super) fn emit(self, a: &mut Assembler, sockets: i32) {
-        match self {
-            Self::ToSockets => {
-                a.map(Register::R1, sockets)
-                    .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
-                    .set(Register::R3, DROP)
-                    .call(Function::RedirectMap);
-            }
-            Self::Onward => {
-                a.set(Register::R0, PASS);
-            }
-        }
-        a.exit();
-    }
-}
 
 impl QueueSteering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues. It
@@ -398,7 +358,10 @@ fn count(program: &mut Assembler, counts: i32, which: QueueCount) {
 
 #[cfg(test)]
 mod tests {
+    use floodwall_base::MacAddr;
+
     use super::*;
+    use crate::af_xdp::xdp_abi::DROP;
 
     const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 

@@ -17,7 +17,7 @@ use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Regis
 
 use super::bpf::{Attachment, BpfProgram};
 use super::filter::secret_word;
-use super::steering::{DATA, PASS};
+use super::xdp_abi::{DATA, PASS};
 
 /// Where the context of an XDP program has the front of the frame's metadata.
 const META: i16 = 8;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::poller::PollDrive;
 use super::system::System;
 use super::threaded::{Napi, NapiSetting};
-use super::{
+use super::tuning::{
     BEFORE_FLUSH_NANOS, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER, POLL_FLUSH_NANOS,
     SLICE, THREAD_FLUSH_NANOS,
 };

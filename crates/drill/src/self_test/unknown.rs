@@ -23,7 +23,7 @@ use crate::error::DrillError;
 use crate::topology::FAMILIES;
 
 /// Its link address.
-const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);
+const UNKNOWN_STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);
 /// A port without a listener.
 const CLOSED: u16 = 9;
 /// Packets of one turn.
@@ -47,7 +47,11 @@ impl UnknownPeer {
             let queues = (kind == DeviceKind::Xdp).then_some(1);
             let word = DeviceSpec { kind, name: kernels.to_owned(), queues, mode };
             let kernel_half = NapiPolicy::Leave;
-            word.open(&OpenConfig { station: Some(STRANGER), kernel_half, ..OpenConfig::default() })
+            word.open(&OpenConfig {
+                station: Some(UNKNOWN_STATION),
+                kernel_half,
+                ..OpenConfig::default()
+            })
         };
         let opened = match word.kind {
             DeviceKind::Tun => return Ok(Self::Sockets),
@@ -131,7 +135,7 @@ fn by_sockets(sent: &AtomicU64, over: &AtomicBool) -> Result<(), DrillError> {
 
 fn flood() -> Plan {
     let peer = Peer::Link(STATION);
-    let station = StationConfig { mac: STRANGER, peer, ..StationConfig::default() };
+    let station = StationConfig { mac: UNKNOWN_STATION, peer, ..StationConfig::default() };
     let stream = |family| {
         let [_, ours] = bench::ends(family);
         let from = match family {

@@ -15,7 +15,7 @@ const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
 const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THEM: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
-const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 struct World {
     iface: Interface,
@@ -117,9 +117,9 @@ fn a_request_for_us_is_answered_and_its_sender_remembered() {
 #[test]
 fn a_probe_for_us_is_answered_and_makes_no_entry() {
     let mut world = World::new();
-    let answer = says((OURS, US), (PEER, NOBODY));
+    let answer = says((OURS, US), (PEER, UNSPECIFIED));
     let reply = ArpVerdict::Reply { link_addr: PEER, packet: answer };
-    assert_eq!(world.hears(asks((PEER, NOBODY), US)), reply);
+    assert_eq!(world.hears(asks((PEER, UNSPECIFIED), US)), reply);
     assert_eq!(world.cache.iter().count(), 0);
 }
 
@@ -168,7 +168,7 @@ fn what_is_between_others_is_not_our_business() {
     assert_eq!(world.hears(asks((PEER, THEM), other)), NOT_FOR_US);
     assert_eq!(world.hears(says((PEER, THEM), (PEER, other))), NOT_FOR_US);
     assert_eq!(world.counters, Counters::default());
-    assert_eq!(world.hears(says((PEER, NOBODY), (OURS, US))), NOT_FOR_US);
+    assert_eq!(world.hears(says((PEER, UNSPECIFIED), (OURS, US))), NOT_FOR_US);
     assert_eq!(world.known(THEM), Some((NeighborState::Incomplete, None)));
 }
 
@@ -203,7 +203,7 @@ fn another_station_with_our_address_is_a_conflict_and_changes_nothing() {
     // While an address is tentative, another host's probe for it is a conflict too, and no request
     // is answered.
     world.iface.set_address_state(IpAddr::V4(US), AddressState::Tentative).unwrap();
-    assert_eq!(world.hears(asks((PEER, NOBODY), US)), conflict);
+    assert_eq!(world.hears(asks((PEER, UNSPECIFIED), US)), conflict);
     assert_eq!(world.hears(asks((PEER, THEM), US)), NOT_FOR_US);
     assert_eq!(world.cache.iter().count(), 0);
 }
@@ -262,7 +262,7 @@ fn our_frames_are_whole_and_name_their_interface() {
     let (pool, iface, all) = (&world.pool, &world.iface, MacAddr::BROADCAST);
     check(request(pool, iface, US, THEM, None), all, asks((OURS, US), THEM));
     check(request(pool, iface, US, THEM, Some(PEER)), PEER, asks((OURS, US), THEM));
-    check(probe(pool, iface, US), all, asks((OURS, NOBODY), US));
+    check(probe(pool, iface, US), all, asks((OURS, UNSPECIFIED), US));
     check(announce(pool, iface, US), all, asks((OURS, US), US));
     let answer = says((OURS, US), (PEER, THEM));
     check(frame(pool, iface, PEER, &answer), PEER, answer);

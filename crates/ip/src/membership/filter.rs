@@ -111,13 +111,13 @@ pub enum SourceFilter<A> {
 
 impl<A: Address> SourceFilter<A> {
     /// No source is accepted: not a member.
-    pub const NOBODY: Self = Self::Include(SourceSet::EMPTY);
+    pub const NO_SOURCES: Self = Self::Include(SourceSet::EMPTY);
     /// All sources are accepted: an ordinary membership.
-    pub const EVERYBODY: Self = Self::Exclude(SourceSet::EMPTY);
+    pub const ALL_SOURCES: Self = Self::Exclude(SourceSet::EMPTY);
 
     /// Whether no source is accepted.
     #[must_use]
-    pub const fn is_nobody(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         matches!(self, Self::Include(sources) if sources.is_empty())
     }
 
@@ -144,7 +144,7 @@ impl<A: Address> SourceFilter<A> {
     pub fn merge(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Include(a), Self::Include(b)) => {
-                SourceSet::of(a.iter().chain(b.iter())).map_or(Self::EVERYBODY, Self::Include)
+                SourceSet::of(a.iter().chain(b.iter())).map_or(Self::ALL_SOURCES, Self::Include)
             }
             (Self::Exclude(a), Self::Exclude(b)) => Self::Exclude(a.filter(|s| b.contains(s))),
             (Self::Include(a), Self::Exclude(b)) | (Self::Exclude(b), Self::Include(a)) => {

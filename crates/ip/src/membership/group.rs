@@ -70,7 +70,7 @@ impl<A: GroupProtocol> GroupMembership<A> {
     pub(super) const fn new(addr: A) -> Self {
         Self {
             addr,
-            filter: SourceFilter::NOBODY,
+            filter: SourceFilter::NO_SOURCES,
             filter_left: 0,
             changed: SourceSet::EMPTY,
             left: [0; GROUP_SOURCES_MAX],
@@ -83,7 +83,7 @@ impl<A: GroupProtocol> GroupMembership<A> {
     }
 
     pub(super) const fn is_member(&self) -> bool {
-        !self.filter.is_nobody()
+        !self.filter.is_empty()
     }
 
     /// Whether a change of the group has yet to be reported.
@@ -107,11 +107,11 @@ impl<A: GroupProtocol> GroupMembership<A> {
         if old == new {
             return false;
         }
-        if new.is_nobody() {
+        if new.is_empty() {
             self.forget_question();
         }
         if generation < Generation::Third {
-            return self.change_old(old.is_nobody(), times, generation);
+            return self.change_old(old.is_empty(), times, generation);
         }
         let same_mode = matches!(
             (&old, &new),
@@ -127,7 +127,7 @@ impl<A: GroupProtocol> GroupMembership<A> {
     /// Old versions know of joining and leaving only; the first not even of leaving.
     fn change_old(&mut self, joined: bool, times: u8, generation: Generation) -> bool {
         self.changed = SourceSet::EMPTY;
-        let leaves = self.filter.is_nobody();
+        let leaves = self.filter.is_empty();
         self.filter_left = match (joined, leaves) {
             (true, false) => times,
             (false, true) if self.reported_last && generation == Generation::Second => 1,

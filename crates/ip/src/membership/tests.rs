@@ -76,11 +76,11 @@ impl<A: Nth> Bench<A> {
     }
 
     fn join(&mut self, n: u32) {
-        self.set(n, SourceFilter::EVERYBODY);
+        self.set(n, SourceFilter::ALL_SOURCES);
     }
 
     fn leave(&mut self, n: u32) {
-        self.set(n, SourceFilter::NOBODY);
+        self.set(n, SourceFilter::NO_SOURCES);
     }
 
     /// A bench with groups 1 to `count`, reported long ago.
@@ -239,7 +239,7 @@ fn never_told<A: Nth>() {
     let others = [node_local, reserved].map(|a| A::from_ip(a.into()));
     let all = others.into_iter().flatten().chain([A::ALL_SYSTEMS, A::station(1), A::UNSPECIFIED]);
     for group in all {
-        bench.engine.set(group, SourceFilter::EVERYBODY, bench.now, Duration::ZERO).unwrap();
+        bench.engine.set(group, SourceFilter::ALL_SOURCES, bench.now, Duration::ZERO).unwrap();
         assert!(!GroupProtocolState::<A>::is_told(group));
     }
     assert_eq!((bench.run(60 * SECOND).len(), bench.engine.groups.len()), (0, 0));
@@ -471,9 +471,9 @@ fn split<A: Nth>() {
 
 fn full<A: Nth>() {
     let mut bench = Bench::<A>::joined(GROUPS_MAX as u32);
-    let (everybody, now) = (SourceFilter::EVERYBODY, bench.now);
+    let (all_sources, now) = (SourceFilter::ALL_SOURCES, bench.now);
     let one_more =
-        |bench: &mut Bench<A>| bench.engine.set(A::group(1000), everybody, now, Duration::ZERO);
+        |bench: &mut Bench<A>| bench.engine.set(A::group(1000), all_sources, now, Duration::ZERO);
     assert_eq!(one_more(&mut bench), Err(GroupsFull));
     bench.leave(5);
     assert_eq!(one_more(&mut bench), Ok(()));

@@ -21,7 +21,7 @@ const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
 const US: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const THEM: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 7);
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
-const NOBODY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 const NONCE: Nonce = Nonce([1, 2, 3, 4, 5, 6]);
 
 struct World {
@@ -182,7 +182,7 @@ fn a_solicitation_without_a_link_address_is_answered_and_makes_no_entry() {
 fn another_nodes_probe_for_us_is_answered_to_all() {
     let mut world = World::new();
     let message = asks(US, &[NdpOption::Nonce(&NONCE.0)]);
-    let owed = answer(world.hears(&message, &heading(NOBODY, solicited_node(US))));
+    let owed = answer(world.hears(&message, &heading(UNSPECIFIED, solicited_node(US))));
     assert_eq!((owed.dst_addr.to_string(), owed.solicited), ("ff02::1".to_owned(), false));
     assert_eq!(world.cache.iter().count(), 0);
 }
@@ -193,10 +193,10 @@ fn probes_that_break_a_rule_are_refused() {
     let malformed = Some(DropReason::NdpMalformed);
     // An unspecified source with a link address, or sent elsewhere than to the group.
     let message = asks(US, &[FROM_PEER]);
-    assert_eq!(why(world.hears(&message, &heading(NOBODY, solicited_node(US)))), malformed);
+    assert_eq!(why(world.hears(&message, &heading(UNSPECIFIED, solicited_node(US)))), malformed);
     let message = asks(US, &[]);
     for dst_addr in [US, output::ALL_NODES, solicited_node(THEM)] {
-        assert_eq!(why(world.hears(&message, &heading(NOBODY, dst_addr))), malformed);
+        assert_eq!(why(world.hears(&message, &heading(UNSPECIFIED, dst_addr))), malformed);
     }
 }
 
@@ -305,7 +305,7 @@ fn one_that_claims_our_address_is_reported_and_our_own_echo_is_not() {
     // yet.
     let group = solicited_node(tentative);
     let message = asks(tentative, &[NdpOption::Nonce(&NONCE.0)]);
-    let verdict = world.hears(&message, &heading(NOBODY, group));
+    let verdict = world.hears(&message, &heading(UNSPECIFIED, group));
     let NdpVerdict::DadConflict { addr, nonce } = verdict else { panic!("{verdict:?}") };
     assert_eq!((addr, nonce), (tentative, Some(NONCE)));
     let message = asks(tentative, &[FROM_PEER]);
@@ -366,7 +366,7 @@ fn redirects_and_router_solicitations_are_checked() {
     assert_eq!(why(world.hears(&out[..len], &heading(ROUTER, US))), Some(malformed));
     let len = RouterSolicitationFields.emit_into(&[FROM_PEER], ROUTER, US, &mut out).unwrap();
     assert_eq!(why(world.hears(&out[..len], &heading(ROUTER, US))), Some(unknown));
-    assert_eq!(why(world.hears(&out[..len], &heading(NOBODY, US))), Some(malformed));
+    assert_eq!(why(world.hears(&out[..len], &heading(UNSPECIFIED, US))), Some(malformed));
     assert_eq!(world.cache.iter().count(), 0);
 }
 
@@ -412,7 +412,7 @@ fn our_frames_say_what_they_must() {
     assert_eq!(EthernetHeader::parse(frame.first()).unwrap().dst_addr(), PEER);
     assert_eq!(parts(&frame).0.dst_addr, THEM);
     let (at, message) = parts(&probe(pool, iface, US, NONCE).unwrap());
-    assert_eq!((at.src_addr, at.dst_addr), (NOBODY, solicited_node(US)));
+    assert_eq!((at.src_addr, at.dst_addr), (UNSPECIFIED, solicited_node(US)));
     let question = wire::NeighborSolicitation::parse(&message).unwrap();
     assert_eq!(question.options().source_link_addr(), None);
     assert_eq!(question.options().nonce(), Some(NONCE.0.as_slice()));
@@ -424,7 +424,7 @@ fn our_frames_say_what_they_must() {
     // address.
     let (at, message) = parts(&router_solicitation(pool, iface).unwrap());
     let asked = wire::RouterSolicitation::parse(&message).unwrap();
-    assert_eq!((at.src_addr, asked.options().source_link_addr()), (NOBODY, None));
+    assert_eq!((at.src_addr, asked.options().source_link_addr()), (UNSPECIFIED, None));
     let own = link_local(OURS);
     world.iface.set_address_state(IpAddr::V6(own), AddressState::Preferred).unwrap();
     let (at, message) = parts(&router_solicitation(&world.pool, &world.iface).unwrap());

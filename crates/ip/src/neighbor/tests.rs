@@ -53,7 +53,7 @@ enum Outcome {
 /// What timed work returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked<A> {
-    Everybody(A),
+    Group(A),
     Neighbor(A, MacAddr),
     Unreachable(A, usize),
 }
@@ -137,7 +137,7 @@ impl<A: Nth> World<A> {
             self.now = wake;
             self.cache.work(wake, Units(1000), |event| {
                 asked.push(match event {
-                    NeighborEvent::Solicit { addr, unicast: None, .. } => Asked::Everybody(addr),
+                    NeighborEvent::Solicit { addr, unicast: None, .. } => Asked::Group(addr),
                     NeighborEvent::Solicit { addr, unicast: Some(link_addr), .. } => {
                         Asked::Neighbor(addr, link_addr)
                     }

@@ -84,7 +84,7 @@ impl<A: GroupProtocol> WantedGroup<A> {
         let mut groups = [None; INTERFACE_GROUPS_MAX];
         let joined = interface.groups().filter_map(A::from_ip);
         for (slot, group) in groups.iter_mut().zip(joined) {
-            *slot = Some((group, SourceFilter::EVERYBODY));
+            *slot = Some((group, SourceFilter::ALL_SOURCES));
         }
         Self { groups }
     }
@@ -250,16 +250,16 @@ fn follow<A: GroupEngines>(
     };
     while let Some(group) = unwanted(engine) {
         // Leaving a joined group always succeeds.
-        let _ = engine.set(group, SourceFilter::NOBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::NO_SOURCES, now, wait);
     }
     let own = solicited(interface).filter_map(|g| A::from_ip(g.into()));
     for group in own {
         // There is room for a group of each address, beside all that can be joined.
-        let _ = engine.set(group, SourceFilter::EVERYBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::ALL_SOURCES, now, wait);
     }
     for (group, filter) in wanted.groups.iter().flatten() {
         let filter =
-            if is_solicited(interface, *group) { SourceFilter::EVERYBODY } else { *filter };
+            if is_solicited(interface, *group) { SourceFilter::ALL_SOURCES } else { *filter };
         let _ = engine.set(*group, filter, now, wait);
     }
 }

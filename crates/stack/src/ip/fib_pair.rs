@@ -1,7 +1,7 @@
 //! `FibPair`: the routing tables of both families; `FibReaders`: what followers have of them.
 //!
-//! Made with the stack (`build.rs`) or with the places of a host's shards (`shards/seat.rs`); looked
-//! up by `routes.rs`. Its bound is described at [`floodwall_fib::Fib`].
+//! Made with the stack (`build.rs`) or with the places of a host's shards (`shards/seat.rs`);
+//! looked up by `routes.rs`. Its bound is described at [`floodwall_fib::Fib`].
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

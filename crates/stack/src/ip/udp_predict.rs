@@ -10,10 +10,11 @@
 //! (`tcp/predict.rs`), and by the number of the sockets' changes.
 //!
 //! # Under flood
-//! [`FLOWS`] entries, each overwritten by what comes second from other ends of its place: a flood
-//! displaces them, and those flows take the general way. After [`MISSES_MAX`] datagrams in a row
-//! that are not expected none is looked up until ends come twice: a flood from ever new ends costs
-//! a comparison and a store a datagram.
+//! [`ExpectedDatagrams`](crate::ip::expected_datagrams::ExpectedDatagrams): `FLOWS` entries, each
+//! overwritten by what comes second from other ends of its place: a flood displaces them, and those
+//! flows take the general way. After [`MISSES_MAX`] datagrams in a row that are not expected none
+//! is looked up until ends come twice: a flood from ever new ends costs a comparison and a store a
+//! datagram.
 
 use floodwall_base::{Endpoint, Family, IfIndex, MacAddr};
 use floodwall_packet::PacketBuf;

@@ -363,7 +363,7 @@ fn change(
         RequestKind::Join(group, iface, filter) => {
             let iface = sockets.group_interface(iface)?;
             sockets.udp_join(socket, group, iface)?;
-            if !filter.is_everybody() {
+            if !filter.is_all() {
                 sockets.udp_set_group_filter(socket, group, iface, &filter)?;
             }
             SocketChange::Join { group, iface, filter }

@@ -9,7 +9,7 @@ use std::io;
 use floodwall_tcp::{ConnectionError, ListenError, OpenError};
 use floodwall_udp::{BindError, ConnectError, GroupError, IcmpError, SendError as UdpSendError};
 
-use crate::sockets::{SendError, StartError};
+use crate::sockets::error::{SendError, StartError};
 use crate::tcp::error::TcpError;
 
 const EAGAIN: u32 = 11;

@@ -519,11 +519,11 @@ impl Waited for UdpHandle {
     }
 
     fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell) {
-        static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
+        static NO_WAITER: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
         let slot = self.slot();
         match direction {
-            WaitDirection::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
-            WaitDirection::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+            WaitDirection::Read => (&self.reading, slot.map_or(&*NO_WAITER, |slot| &slot.reader)),
+            WaitDirection::Write => (&self.writing, slot.map_or(&*NO_WAITER, |slot| &slot.writer)),
         }
     }
 }

@@ -87,7 +87,7 @@ mod tests {
         let join = |n| SocketChange::Join {
             group: group(n),
             iface,
-            filter: Box::new(GroupFilter::everybody()),
+            filter: Box::new(GroupFilter::all_sources()),
         };
         let connect = SocketChange::Connect { remote: any, src_addr: any.ip(), zone: None };
         let open = SocketChange::Open { settings: settings(), local: any };

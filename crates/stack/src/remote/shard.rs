@@ -26,13 +26,11 @@ use super::errno::Errno;
 use super::request::SocketRequest;
 use super::segment_history::SegmentHistory;
 use super::shared::RemoteShared;
-use super::slot::{ERROR, SlotId};
+use super::slot::{ERROR, NO_SLOT, SlotId};
 use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
 use crate::shards::ShardPlace;
 
-/// No slot.
-pub(super) const NONE: u32 = u32::MAX;
 /// How long writers wait for memory that may have been released without a signal.
 const DRY_RETRY: Duration = Duration::from_millis(1);
 
@@ -71,7 +69,7 @@ pub struct RemoteShard {
     /// The control shard's.
     pub(super) requests: Option<Receiver<SocketRequest>>,
     pub(super) locals: Box<[LocalRemote]>,
-    /// The slot of each socket; [`NONE`] for the stack's own.
+    /// The slot of each socket; [`NO_SLOT`] for the stack's own.
     slot_of: Vec<u32>,
     first: Option<u32>,
     last: Option<u32>,
@@ -140,7 +138,7 @@ impl RemoteShard {
 
     /// Makes room for the sockets of a stack.
     pub(crate) fn prepare(&mut self, sockets_max: usize) {
-        self.slot_of.resize(sockets_max, NONE);
+        self.slot_of.resize(sockets_max, NO_SLOT);
     }
 
     /// True bytes that this worker's programs send from.
@@ -236,7 +234,7 @@ impl RemoteShard {
 
     /// The same, of a socket; nothing where it is the stack's own.
     pub(super) fn refused(&self, socket: SocketId, refused: RefusedDatagram) {
-        if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NONE) {
+        if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NO_SLOT) {
             self.tell_refused(*index, refused);
         }
     }
@@ -244,7 +242,7 @@ impl RemoteShard {
     /// Disconnects a slot from its socket; datagrams queued there are dropped.
     pub(super) fn untie(&mut self, slot: SlotId, socket: SocketId) {
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
-            *place = NONE;
+            *place = NO_SLOT;
         }
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
             let LocalRemote { next, queued, .. } = *local;
@@ -407,7 +405,7 @@ impl RemoteShard {
         news: ShardNews,
         counters: &mut Counters,
     ) -> bool {
-        let index = self.slot_of.get(socket.index()).copied().unwrap_or(NONE);
+        let index = self.slot_of.get(socket.index()).copied().unwrap_or(NO_SLOT);
         let Some(slot) = self.shared.slots.get(index as usize) else { return false };
         let mut bits = Bits::NONE;
         if let Some(errno) = news.error {
@@ -425,12 +423,12 @@ impl RemoteShard {
 
     /// Whether a socket is a program's on another thread.
     pub(super) fn serves(&self, socket: SocketId) -> bool {
-        self.slot_of.get(socket.index()).is_some_and(|slot| *slot != NONE)
+        self.slot_of.get(socket.index()).is_some_and(|slot| *slot != NO_SLOT)
     }
 
     /// The worker that sends for a program's socket.
     pub(crate) fn home_of(&self, socket: SocketId) -> Option<usize> {
-        let slot = self.slot_of.get(socket.index()).filter(|slot| **slot != NONE)?;
+        let slot = self.slot_of.get(socket.index()).filter(|slot| **slot != NO_SLOT)?;
         Some(self.shared.home(*slot))
     }
 

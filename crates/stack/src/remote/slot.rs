@@ -14,6 +14,8 @@ use floodwall_sync::{Credit, WakerCell};
 pub(super) const ERROR: Bits = Bits::RESET;
 /// The stack has stopped.
 pub(super) const STOPPED: Bits = Bits::FIN;
+/// No slot, where the number of one is kept.
+pub(super) const NO_SLOT: u32 = u32::MAX;
 /// Every flag.
 pub(super) const ALL: Bits =
     Bits::QUEUED.and(Bits::WAIT).and(Bits::FIN).and(Bits::RESET).and(Bits::GONE).and(Bits::DROPPED);

@@ -16,6 +16,7 @@
 
 mod drain;
 mod listener;
+mod listening;
 mod options;
 mod part;
 mod request;
@@ -28,7 +29,7 @@ mod write;
 pub use listener::{AskedListen, ListenHandle};
 pub use stream::TcpHandle;
 
-pub(super) use listener::Listening;
+pub(super) use listening::Listening;
 pub(super) use part::TcpPart;
 pub(super) use request::{Listen, TcpRequest};
 pub(super) use shared::TcpShared;

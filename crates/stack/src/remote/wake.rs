@@ -1,18 +1,18 @@
 //! Wake groups: the wakers of a round, by the runtime that they belong to.
 //!
 //! Worker's side: [`Wakes`] gathers a round's wakers and hands them over once the packets have
-//! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`], spawns a driver task that
-//! polls it, and sets on each handle the group that waits there. Group 0 has no driver: its wakers
-//! are woken one by one, which is right for blocked threads and for executors without an adapter.
+//! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`](runtime_group::RuntimeGroup),
+//! spawns a driver task that polls it, and sets on each handle the group that waits there. Group 0
+//! has no driver: its wakers are woken one by one, which is right for blocked threads and for
+//! executors without an adapter.
 
-use core::task::{Context, Poll, Waker};
-use std::sync::Arc;
+pub(super) mod runtime_group;
+
+use core::task::Waker;
 
 use floodwall_base::limits;
 use floodwall_sync::WakeGroup;
 use floodwall_sync::lock::{Mutex, PoisonError};
-
-use super::shared::RemoteShared;
 
 /// Which runtime a waiter belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,52 +63,6 @@ impl WakeGroups {
         self.of_all(id).for_each(WakeGroup::close);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken &= !(1 << bit);
-    }
-}
-
-/// One runtime's group. Its driver polls it; when it is dropped, what was handed over is woken and
-/// workers wake this runtime's tasks one by one.
-pub struct RuntimeGroup {
-    shared: Arc<RemoteShared>,
-    id: GroupId,
-}
-
-impl RuntimeGroup {
-    pub(super) fn new(shared: Arc<RemoteShared>) -> Self {
-        let id = shared.groups.take();
-        Self { shared, id }
-    }
-
-    /// The group to set on handles. [`GroupId::DIRECT`] where all groups are taken: then no driver
-    /// is needed.
-    #[must_use]
-    pub const fn id(&self) -> GroupId {
-        self.id
-    }
-
-    /// One poll of the driver task: wakes up to `most` tasks of each worker's. Ready: there may be
-    /// more, so let others run and poll again. Pending: all were woken, and the driver is woken
-    /// when a worker hands over again.
-    pub fn poll_drive(&self, cx: &mut Context<'_>, most: usize) -> Poll<()> {
-        let mut polled = Poll::Pending;
-        for group in self.shared.groups.of_all(self.id) {
-            if group.drive(cx, most).is_ready() {
-                polled = Poll::Ready(());
-            }
-        }
-        polled
-    }
-}
-
-impl Drop for RuntimeGroup {
-    fn drop(&mut self) {
-        self.shared.groups.give_back(self.id);
-    }
-}
-
-impl core::fmt::Debug for RuntimeGroup {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("RuntimeGroup").field(&self.id).finish()
     }
 }
 

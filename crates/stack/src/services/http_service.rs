@@ -17,6 +17,7 @@
 //! either (backpressure).
 
 use core::mem::take;
+use core::time::Duration;
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
@@ -27,8 +28,9 @@ use crate::services::http_request::{
     ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
 };
 use crate::services::service_listener::ServiceListener;
+use crate::sockets::Sockets;
+use crate::sockets::error::StartError;
 use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
-use crate::sockets::{Sockets, StartError};
 
 /// Bytes of requests that are looked at together.
 const LOOK: usize = 1024;
@@ -111,6 +113,7 @@ pub struct StreamService {
     /// Units spent in the turn that runs.
     spent: u32,
     talks: Vec<HttpConversation>,
+    settings: TcpSettings,
     input: Box<[u8]>,
     output: Box<[u8]>,
 }
@@ -132,9 +135,18 @@ impl StreamService {
             ready: ReadyQueue::default(),
             spent: 0,
             talks: Vec::new(),
+            settings: TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() },
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
         }
+    }
+
+    /// The same with connections that are evicted once they have been idle for so long, or never
+    /// (see [`TcpSettings::evict_idle_after`]).
+    #[must_use]
+    pub fn evict_idle_after(mut self, idle: Option<Duration>) -> Self {
+        self.settings.evict_idle_after = idle;
+        self
     }
 
     /// Serves a connection within its quantum.
@@ -407,11 +419,10 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let settings = TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() };
         let places = sockets.tcp_places_max();
         self.ready.prepare(places);
         self.talks.resize(places, HttpConversation::default());
-        self.door.open(sockets, self.port, &settings)
+        self.door.open(sockets, self.port, &self.settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {

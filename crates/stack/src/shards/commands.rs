@@ -13,7 +13,8 @@
 
 use floodwall_base::{Counter, WorkerId, limits};
 
-use super::{ControlShard, Role};
+use super::control::ControlShard;
+use super::role::Role;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

@@ -12,7 +12,7 @@ use floodwall_base::{Address, DropReason, Family, IfIndex, Units};
 use floodwall_ip::input;
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
-use super::follower::family_of;
+use super::follower::catch_up::family_of;
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::OutputPath;
 use crate::ip::reassemble::ReassembleFamily;

@@ -18,12 +18,12 @@
 //! loses the preference until then, and nothing else: no packet is dropped for it, so there is no
 //! counter.
 
+mod exchange;
+
+use floodwall_base::WorkerId;
 use floodwall_base::limits::BURST_MAX;
-use floodwall_base::{Instant, WorkerId};
 use floodwall_sync::spsc::{Consumer, Producer, ring};
 
-use super::Role;
-use crate::stack::Stack;
 use crate::triage::recent_peers::RecentPeer;
 
 /// One shard's ends.
@@ -63,43 +63,6 @@ impl PeerNotes {
     /// The notes of the other shards, of each a burst at most.
     fn heard(&mut self) -> impl Iterator<Item = RecentPeer> {
         self.hear.iter_mut().flat_map(|ring| ring.pop_batch(BURST_MAX))
-    }
-}
-
-impl Role {
-    fn notes(&mut self) -> Option<&mut PeerNotes> {
-        match self {
-            Self::Alone => None,
-            Self::Control(control) => Some(&mut control.notes),
-            Self::Follower(follower) => Some(&mut follower.notes),
-        }
-    }
-}
-
-impl Stack {
-    /// Takes over the peers that other shards have established. Costs a look at one word of each.
-    #[inline]
-    pub(crate) fn hear_notes(&mut self, now: Instant) {
-        let Some(notes) = self.shard.role.notes() else { return };
-        // A shard may receive notes for long without a packet, so the clock is advanced here.
-        self.sockets.recent_peers.begin(now);
-        for peer in notes.heard() {
-            self.sockets.recent_peers.hear(&peer, now);
-        }
-    }
-
-    /// Sends a note about an established peer to the owner of its flow.
-    #[cold]
-    pub(crate) fn tell_established_flow(
-        &mut self,
-        owner: WorkerId,
-        peer: &RecentPeer,
-        now: Instant,
-    ) {
-        let Some(notes) = self.shard.role.notes() else { return };
-        if notes.tell(owner, *peer) {
-            self.sockets.recent_peers.told(peer, now);
-        }
     }
 }
 

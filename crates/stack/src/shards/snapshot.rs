@@ -6,14 +6,14 @@
 //! reading in place: every packet reads these tables, several times, and they rarely change; so
 //! each core has its own cache lines of them.
 
+mod copy;
+
 use core::mem;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, limits};
 use floodwall_fib::exceptions::Exceptions;
 use floodwall_ip::Interface;
-
-use crate::stack::Stack;
 
 /// One published state of interfaces, path exceptions and DHCP clients.
 pub(crate) struct TableSnapshot {
@@ -50,26 +50,6 @@ impl TableSnapshot {
             + limits::INTERFACE_GROUPS_MAX * GROUP;
         let exceptions = Exceptions::<Ipv4Addr>::bytes() + Exceptions::<Ipv6Addr>::bytes();
         mem::size_of::<Self>() + interfaces * each + exceptions
-    }
-
-    /// Becomes what `stack` has now. Parts of the same revision are left as they are.
-    pub(super) fn take_from(&mut self, stack: &Stack, interfaces_revision: u64) {
-        if self.interfaces_revision != interfaces_revision {
-            copy_interfaces(&mut self.interfaces, &stack.interfaces);
-            self.interfaces_revision = interfaces_revision;
-        }
-        copy_exceptions(&mut self.exceptions_v4, &stack.v4.exceptions);
-        copy_exceptions(&mut self.exceptions_v6, &stack.v6.exceptions);
-        self.dhcp_asks = stack.control.dhcp.asks();
-    }
-
-    /// Gives `stack`, which has the interfaces of revision `has`, what is here.
-    pub(super) fn give_to(&self, stack: &mut Stack, has: u64) {
-        if self.interfaces_revision != has {
-            copy_interfaces(&mut stack.interfaces, &self.interfaces);
-        }
-        copy_exceptions(&mut stack.v4.exceptions, &self.exceptions_v4);
-        copy_exceptions(&mut stack.v6.exceptions, &self.exceptions_v6);
     }
 }
 

@@ -107,7 +107,7 @@ impl Sockets<'_> {
         let packet = stack.sockets.ping.request(cx.pool, id, ends, sequence, payload)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         if many {
-            stack.sockets.ping.expect_anybody(id);
+            stack.sockets.ping.expect_any(id);
         }
         stack.stats.counters.count(A::OUT_ICMP);
         stack.stats.counters.count(A::OUT_ECHOS);

@@ -10,7 +10,7 @@ use crate::config::StackConfig;
 use crate::host::{Application, Host};
 use crate::services::ServiceKind;
 use crate::services::tcp_service::TcpService;
-use crate::sockets::StartError;
+use crate::sockets::error::StartError;
 
 /// A round in which nothing arrives from outside.
 fn alone<'a>(

@@ -16,7 +16,7 @@ use floodwall_packet::{Class, PacketBuf, Triage};
 use floodwall_udp::{DatagramKey, PortProbe};
 use floodwall_wire::{EtherType, IpProtocol, dhcpv6, ethernet, ipv4, ipv6, udp};
 
-use super::UnwantedPacket;
+use super::unwanted::UnwantedPacket;
 use crate::ip::forward::flows::{DialogueSlot, ForwardedFlows};
 use crate::ip::rx::takes_any;
 use crate::stack::Stack;

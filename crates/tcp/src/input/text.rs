@@ -1,14 +1,12 @@
 //! Text and FIN of an acceptable segment: seventh and eighth check of RFC 9293 section 3.10.7.4.
 
-use core::time::Duration;
-
 use floodwall_base::{DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
-use crate::delayed_ack::AT_ONCE;
+use crate::delayed_ack::{AT_ONCE, DELAYED_ACK_TIME};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::out_of_order::Insertion;
@@ -16,10 +14,6 @@ use crate::segment::{ResetSegment, Segment};
 use crate::settings::Acknowledge;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
-
-/// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
-/// 3.8.6.3: less than half a second).
-pub(crate) const DELAY: Duration = Duration::from_millis(40);
 
 impl Connection {
     pub(super) fn on_text(
@@ -171,7 +165,7 @@ impl Connection {
     }
 
     /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
-    /// otherwise within [`DELAY`] (RFC 9293 section 3.8.6.3).
+    /// otherwise within [`DELAYED_ACK_TIME`] (RFC 9293 section 3.8.6.3).
     fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool), fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
@@ -184,7 +178,7 @@ impl Connection {
         } else if self.is_quick(len, pushed) {
             self.timers.set(TimerKind::DelayedAck, AT_ONCE);
         } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
-            self.timers.set(TimerKind::DelayedAck, cx.now + DELAY);
+            self.timers.set(TimerKind::DelayedAck, cx.now + DELAYED_ACK_TIME);
         }
     }
 

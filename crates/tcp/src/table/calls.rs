@@ -11,17 +11,18 @@ use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, OpenKind};
-use crate::connection_table::{ConnectionTable, OutgoingSegment, TcpContext};
+use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
-use crate::output::PROTOCOL;
+use crate::orphan_patience::OrphanPatience;
 use crate::path::PathSize;
 use crate::port;
+use crate::pseudo_header::PROTOCOL;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
 use crate::state::TcpState;
-use crate::timeouts::OrphanPatience;
+use crate::transmit::OutgoingSegment;
 
 /// The endpoints and the path of a connection to be opened.
 #[derive(Clone, Copy, Debug)]

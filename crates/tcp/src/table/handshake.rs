@@ -15,13 +15,14 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use super::SegmentVerdict;
 use crate::connection::{Connection, Handshake, OpenKind, family, rto_config};
-use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
+use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::mss::announced_mss;
 use crate::output::assemble;
 use crate::segment::{ResetSegment, Segment};
 use crate::settings::TcpSettings;
 use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
 use crate::timestamps::TimestampClock;
+use crate::transmit::Transmit;
 
 /// The answer to an ACK that proves no handshake, as one value, so that the verdict is built in one
 /// place.
@@ -204,7 +205,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             Ok(index) => {
                 self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
-                    place.said = Some(super::SynSaid::of(proven));
+                    place.said = Some(crate::syn_said::SynSaid::of(proven));
                 }
                 self.listeners.enqueue(listener, index);
                 self.look_path_up(index);

@@ -13,11 +13,13 @@ use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFlags, TcpHeader, header_len};
 
-use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
+use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::input::InputOutcome;
-use crate::output::{PROTOCOL, reset_packet};
+use crate::output::reset_packet;
+use crate::pseudo_header::PROTOCOL;
 use crate::segment::{ResetSegment, Segment};
-use crate::table::rx_coalesce::TrainEnd;
+use crate::table::rx_coalesce::train::TrainEnd;
+use crate::transmit::Transmit;
 
 /// The network layer's information about an arrived segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,8 +172,8 @@ fn read(
         return Err(broken(lend, DropReason::TcpMalformed));
     };
     // Sent to a multicast group, or from an address that cannot be answered (row 7 of the bar).
-    let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
-    if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
+    let no_host = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
+    if input.group || no_host || header.src_port() == 0 || header.dst_port() == 0 {
         return Err(DropReason::TcpMalformed);
     }
     let flow = flow_of(input, header.src_port(), header.dst_port());

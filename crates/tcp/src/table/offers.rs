@@ -12,7 +12,7 @@ use floodwall_packet::{CookieKeys, SynOffer};
 use floodwall_syncache::{CookieMoment, SynCache};
 
 use crate::connection_table::ConnectionTable;
-use crate::output::PROTOCOL;
+use crate::pseudo_header::PROTOCOL;
 
 impl ConnectionTable<SynCache> {
     /// The keys of cookies in force at `at`, whose epoch ends at `until`.

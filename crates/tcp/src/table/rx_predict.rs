@@ -9,30 +9,16 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{DropReason, FlowKey, IfIndex};
+use floodwall_base::{DropReason, FlowKey};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, ConnectionContext};
 use crate::connection_table::{ConnectionTable, TcpContext};
+use crate::flow_admission::FlowAdmission;
 use crate::input::InputOutcome;
 use crate::segment::Segment;
-
-/// Where the network layer has admitted packets of a flow, and under which generation of its
-/// addresses and rules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlowAdmission {
-    /// The interface on which the packet arrived.
-    pub iface: IfIndex,
-    /// Changes with everything that may change the network layer's decision.
-    pub generation: u32,
-}
-
-impl FlowAdmission {
-    /// That of a flow of which no packet was admitted yet.
-    pub(crate) const NONE: Self = Self { iface: IfIndex(u16::MAX), generation: 0 };
-}
 
 impl Connection {
     /// Whether the segment is the expected next one, with text or without.

@@ -9,7 +9,7 @@ use floodwall_wire::tcp::{TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use super::cable::{Host, small};
-use crate::output::pseudo_header;
+use crate::pseudo_header::pseudo_header;
 use crate::{
     ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
     SegmentVerdict, SendError, TcpSettings, TcpState,

@@ -242,11 +242,11 @@ impl UdpSocket {
     }
 
     fn join(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
-        block_on(self.handle.join(group, iface, GroupFilter::everybody()))
+        block_on(self.handle.join(group, iface, GroupFilter::all_sources()))
     }
 
     fn join_by(&self, group: IpAddr, iface: GroupInterface, sources: &[IpAddr]) -> io::Result<()> {
-        let mut filter = GroupFilter::nobody();
+        let mut filter = GroupFilter::no_sources();
         for source in sources {
             let fits = source.to_canonical().is_ipv4() == group.to_canonical().is_ipv4();
             let added = fits.then(|| filter.add(*source).ok()).flatten();

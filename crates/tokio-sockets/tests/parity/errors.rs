@@ -180,13 +180,13 @@ pub(crate) async fn a_broadcast_needs_leave<P: Place>(place: Arc<P>) {
     }
     let one = place.bind(place.any()).await.unwrap();
     assert!(!one.broadcast().unwrap());
-    let everybody = "255.255.255.255:9".parse().unwrap();
-    assert_eq!(kind(one.send_to(b"x", everybody).await), ErrorKind::PermissionDenied);
+    let broadcast = "255.255.255.255:9".parse().unwrap();
+    assert_eq!(kind(one.send_to(b"x", broadcast).await), ErrorKind::PermissionDenied);
     one.set_broadcast(true).unwrap();
     assert!(one.broadcast().unwrap());
-    let outcome = one.send_to(b"x", everybody).await;
+    let outcome = one.send_to(b"x", broadcast).await;
     // Whether a route leads there is the host's affair.
     assert!(!matches!(&outcome, Err(e) if e.kind() == ErrorKind::PermissionDenied), "{outcome:?}");
     one.set_broadcast(false).unwrap();
-    assert_eq!(kind(one.send_to(b"x", everybody).await), ErrorKind::PermissionDenied);
+    assert_eq!(kind(one.send_to(b"x", broadcast).await), ErrorKind::PermissionDenied);
 }

@@ -31,7 +31,7 @@ const NO_PLACE: u32 = (1 << PLACE_BITS) - 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BurstPath {
     /// No socket has the port.
-    Nobody = 0,
+    Unmatched = 0,
     /// The guess, or none.
     Guess = 1,
     /// None but connected sockets: the bucket's, or none.
@@ -41,7 +41,7 @@ enum BurstPath {
 }
 
 impl BurstSeek {
-    pub(crate) const NOBODY: Self = Self::new(BurstPath::Nobody, NO_PLACE, NONE);
+    pub(crate) const UNMATCHED: Self = Self::new(BurstPath::Unmatched, NO_PLACE, NONE);
 
     #[inline(always)]
     const fn new(way: BurstPath, place: u32, hash_or_guess: u32) -> Self {
@@ -51,7 +51,7 @@ impl BurstSeek {
     #[inline(always)]
     const fn way(self) -> BurstPath {
         match self.way_and_place >> PLACE_BITS {
-            0 => BurstPath::Nobody,
+            0 => BurstPath::Unmatched,
             1 => BurstPath::Guess,
             2 => BurstPath::Flow,
             _ => BurstPath::Many,
@@ -77,7 +77,7 @@ impl BurstSeek {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BurstSight {
     /// No socket takes it.
-    Nobody,
+    Unmatched,
     /// This one or none.
     Perhaps(u32),
     /// There is more to look at.
@@ -91,7 +91,7 @@ impl SocketDemux {
     pub(crate) fn seek(&self, local_port: u16, probe: impl FnOnce() -> DemuxProbe) -> BurstSeek {
         match self.at(local_port) {
             at if self.every => self.seek_every(&at, probe),
-            KeyPosition::Nobody => BurstSeek::NOBODY,
+            KeyPosition::Unmatched => BurstSeek::UNMATCHED,
             KeyPosition::Sole(guess) => self.guess(guess, NO_PLACE),
             KeyPosition::Shared(place) => self.seek_shared(place, &probe()),
         }
@@ -102,7 +102,7 @@ impl SocketDemux {
     #[inline(never)]
     fn seek_every(&self, at: &KeyPosition, probe: impl FnOnce() -> DemuxProbe) -> BurstSeek {
         match (at, self.at(EVERY_PORT)) {
-            (KeyPosition::Nobody, KeyPosition::Sole(guess)) => self.guess(guess, NO_PLACE),
+            (KeyPosition::Unmatched, KeyPosition::Sole(guess)) => self.guess(guess, NO_PLACE),
             _ => {
                 let hash = self.hash.connected(&probe());
                 self.flows.prefetch_mark(hash);
@@ -113,7 +113,7 @@ impl SocketDemux {
 
     #[inline(always)]
     fn seek_shared(&self, place: u32, probe: &DemuxProbe) -> BurstSeek {
-        let Some(port) = self.shared.get(place as usize) else { return BurstSeek::NOBODY };
+        let Some(port) = self.shared.get(place as usize) else { return BurstSeek::UNMATCHED };
         if port.spread > 0 {
             // Which of them it is for is looked up at the end.
             return BurstSeek::new(BurstPath::Many, place, self.hash.connected(probe));
@@ -152,7 +152,7 @@ impl SocketDemux {
     #[inline(always)]
     pub(crate) fn may_find(&self, seek: BurstSeek) -> bool {
         match seek.way() {
-            BurstPath::Nobody => false,
+            BurstPath::Unmatched => false,
             BurstPath::Flow if !self.flows.may_have(seek.hash_or_guess) => false,
             BurstPath::Guess => true,
             BurstPath::Flow | BurstPath::Many => {
@@ -166,12 +166,12 @@ impl SocketDemux {
     #[inline(always)]
     pub(crate) fn sight(&self, seek: BurstSeek) -> BurstSight {
         let BucketPeek { socket, sure } = match seek.way() {
-            BurstPath::Nobody => return BurstSight::Nobody,
+            BurstPath::Unmatched => return BurstSight::Unmatched,
             BurstPath::Guess => return BurstSight::Unclear,
             BurstPath::Flow | BurstPath::Many => self.flows.peek(seek.hash_or_guess),
         };
         match seek.way() {
-            BurstPath::Flow if sure && socket == NONE => BurstSight::Nobody,
+            BurstPath::Flow if sure && socket == NONE => BurstSight::Unmatched,
             BurstPath::Flow if sure => BurstSight::Perhaps(socket),
             _ => BurstSight::Unclear,
         }
@@ -195,7 +195,7 @@ impl SocketDemux {
             return self.lookup_shared(port, *probe).unwrap_or(NONE);
         }
         let (guess, sure) = match seek.way() {
-            BurstPath::Nobody => return NONE,
+            BurstPath::Unmatched => return NONE,
             BurstPath::Guess => (seek.hash_or_guess, true),
             BurstPath::Flow | BurstPath::Many => {
                 let BucketPeek { socket, sure } = self.flows.peek(seek.hash_or_guess);

@@ -319,7 +319,7 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
                 (demux.lookup(probe).unwrap_or(NONE), demux.seek(probe.local_port, || *probe));
             assert!(demux.may_find(seek) || expected == NONE, "{probe:?}");
             match demux.sight(seek) {
-                BurstSight::Nobody => assert_eq!(expected, NONE, "{probe:?}"),
+                BurstSight::Unmatched => assert_eq!(expected, NONE, "{probe:?}"),
                 BurstSight::Perhaps(socket) => {
                     assert!(expected == socket || expected == NONE, "{probe:?}");
                 }

@@ -117,9 +117,9 @@ fn triage_tells_established_flows_from_unverified_packets_and_changes_nothing() 
     for (family, ours, peer, other) in FAMILIES {
         let mut bench = Bench::new();
         bench.listen(family, 53);
-        let established = bench.open(family);
-        bench.bind(established, ours, 54).unwrap();
-        bench.connect(established, end(peer, 9), ours).unwrap();
+        let connected = bench.open(family);
+        bench.bind(connected, ours, 54).unwrap();
+        bench.connect(connected, end(peer, 9), ours).unwrap();
         let group = if family == Family::V4 { "224.0.0.9" } else { "ff02::9" };
         for (from, to, expected) in [
             (end(peer, 9), end(ours, 54), Triage::Established),

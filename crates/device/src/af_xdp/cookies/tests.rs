@@ -16,7 +16,7 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Register};
 use crate::DeviceError;
 use crate::af_xdp::bpf::{BpfProgram, Map, MapKind};
 use crate::af_xdp::first_line::{FirstLine, FirstLineState};
-use crate::af_xdp::steering::Deliver;
+use crate::af_xdp::xdp_abi::Deliver;
 
 const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 const PORT: u16 = 80;
@@ -385,7 +385,8 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
 #[expect(clippy::disallowed_methods, reason = "a namespace is left with its thread")]
 fn answers_can_pass_by_the_system() {
     use crate::af_xdp::cookies::{Back, CookieProgramPlan};
-    use crate::af_xdp::steering::{LinkStation, QueueSteering};
+    use crate::af_xdp::link_station::LinkStation;
+    use crate::af_xdp::steering::QueueSteering;
     const LOOPBACK: u32 = 1;
     let inside = std::thread::spawn(|| {
         // SAFETY: the new thread alone enters another network namespace.

@@ -8,15 +8,16 @@
 use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Register};
 
 use super::code::{
-    CodePaths, KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS,
-    credit, destination, end, look_up, print, reach, wire, word,
+    KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS, credit,
+    destination, end, print,
 };
 use super::destination::port;
+use super::emit::{CodePaths, look_up, reach, wire, word};
 use super::established::TOKENS_AT_REST;
 use super::fair;
 use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SETS, USED, WAYS};
 use crate::af_xdp::filter_tables::AnyAddress;
-use crate::af_xdp::steering::{DATA, DATA_END, RX_QUEUE};
+use crate::af_xdp::xdp_abi::{DATA, DATA_END, RX_QUEUE};
 
 /// Where the kind of a frame is.
 const TYPE: i16 = 12;

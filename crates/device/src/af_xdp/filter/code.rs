@@ -8,21 +8,20 @@
 use floodwall_bpf::cookie::find_syn;
 use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
-use super::destination::{DestinationMaps, OtherDestinations, look, port, source, whatever};
+use super::desk::{
+    DESK_GRANTED, DESK_PAIRS, DESK_REFUSED, DESK_USED, FilterRefusal, PAIRS_V4, PAIRS_V6,
+    ProgramKind,
+};
+use super::destination::{OtherDestinations, look, port, source, whatever};
+use super::emit::{CodePaths, L3, look_up, reach, wire, word};
+use super::established::{ENTRY_WORDS, GRANTED, SETS, USED, WAYS};
 use super::fair::{self, FairMaps};
 use super::flow_share::{self, FlowMaps};
-use super::{
-    DESK_GRANTED, DESK_PAIRS, DESK_REFUSED, DESK_USED, ENTRY_WORDS, FilterRefusal, GRANTED,
-    PAIRS_V4, PAIRS_V6, ProgramKind, SETS, USED, WAYS,
-};
+use crate::af_xdp::destination_maps::DestinationMaps;
 use crate::af_xdp::filter_tables::AnyAddress;
-use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
+use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, RX_QUEUE};
 
-/// Stack slots of a key of four bytes and of the frame's length.
-const KEY: i16 = -4;
 const LENGTH: i16 = -16;
-/// Where headers and fields are in a frame without tag.
-pub(super) const L3: i16 = 14;
 pub(super) const V4_PORTS: i16 = L3 + 20;
 pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Where the protocol of a plain packet is.
@@ -74,38 +73,6 @@ pub(super) struct KnownFields<'a> {
 pub(in crate::af_xdp) const SYNS: i32 = 0;
 pub(in crate::af_xdp) const SEGMENTS: i32 = 1;
 
-/// Where a frame goes from its place in the code.
-#[derive(Clone, Copy)]
-pub(super) struct CodePaths {
-    /// To the socket.
-    pub(super) through: Label,
-    /// It cannot be read to its ports, and not to its destination either.
-    pub(super) other: Label,
-    /// It goes to the socket, at the cost of its kind's credit; by the number of the kind.
-    spends: [Label; ProgramKind::COUNT],
-    /// Dropped; by the number of the reason.
-    refused: [Label; FilterRefusal::COUNT],
-}
-
-impl CodePaths {
-    pub(super) fn new(a: &mut Assembler, through: Label) -> Self {
-        Self {
-            through,
-            other: a.label(),
-            spends: core::array::from_fn(|_| a.label()),
-            refused: core::array::from_fn(|_| a.label()),
-        }
-    }
-
-    pub(super) fn refuse(&self, why: FilterRefusal) -> Label {
-        self.refused[why as usize]
-    }
-
-    pub(super) fn spend(&self, kind: ProgramKind) -> Label {
-        self.spends[kind as usize]
-    }
-}
-
 /// Emits the filter: frames to drop end here, all others continue at `through`. `R6` holds the
 /// context and is preserved.
 pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
@@ -144,21 +111,6 @@ pub(super) fn end(a: &mut Assembler, ways: &CodePaths) {
     }
 }
 
-/// The stack offset of a 64-bit word.
-pub(super) const fn word(number: usize) -> i16 {
-    (number * size_of::<u64>()) as i16
-}
-
-/// Looks up the key at `R1` into `R0`; jumps to `missing` where there is no entry.
-pub(super) fn look_up(a: &mut Assembler, map: i32, missing: Label) {
-    a.store(AccessSize::Word, Register::R10, KEY, Register::R1)
-        .map(Register::R1, map)
-        .copy(Register::R2, Register::R10)
-        .add(Register::R2, i32::from(KEY))
-        .call(Function::MapLookup)
-        .jump_if(Register::R0, JumpCondition::Equal, 0, missing);
-}
-
 /// Finds the desk of the frame's queue, for `R9`; without pressure all frames go through that are
 /// not denied.
 fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
@@ -191,21 +143,6 @@ fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
         LENGTH,
         Register::R0,
     );
-}
-
-/// Goes to `short` where the frame has not so many bytes.
-pub(in crate::af_xdp) fn reach(a: &mut Assembler, bytes: i16, short: Label) {
-    a.copy(Register::R3, Register::R7).add(Register::R3, i32::from(bytes)).jump_if_reg(
-        Register::R3,
-        JumpCondition::Above,
-        Register::R8,
-        short,
-    );
-}
-
-/// A two-byte field in network byte order, as loaded from memory.
-pub(in crate::af_xdp) fn wire(value: u16) -> i32 {
-    i32::from(value.to_be())
 }
 
 /// The link header; where IPv4 and IPv6 go on.

@@ -6,7 +6,8 @@
 
 use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
-use super::code::{L3, look_up, reach, wire, word};
+use super::emit::{L3, look_up, reach, wire, word};
+use crate::af_xdp::destination_maps::DestinationMaps;
 use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
 /// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.
@@ -23,15 +24,6 @@ const V6_DESTINATION: i16 = 24;
 /// The first bytes of groups; for IPv4 also of the range above, with the broadcast address.
 const FIRST_GROUP_V4: i32 = 224;
 const GROUP_V6: i32 = 0xff;
-
-/// The maps, by descriptor.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::af_xdp) struct DestinationMaps {
-    pub(in crate::af_xdp) board: i32,
-    pub(in crate::af_xdp) ports: i32,
-    pub(in crate::af_xdp) addresses: i32,
-    pub(in crate::af_xdp) denied: i32,
-}
 
 /// Where a packet goes that is not for an address of ours.
 #[derive(Clone, Copy, Debug)]

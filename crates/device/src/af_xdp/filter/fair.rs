@@ -20,12 +20,12 @@ use std::io;
 
 use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Operation, Register};
 
-use super::code::{CodePaths, L3, look_up, word};
-use super::{
+use super::desk::{
     DESK_NEAR, DESK_PREFIX_MAX, DESK_SERVICE_HIGH, DESK_SERVICE_MAX, DESK_TURN, FilterRefusal,
 };
-use crate::af_xdp::steering::{DATA_END, RX_QUEUE};
+use super::emit::{CodePaths, L3, look_up, word};
 use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::xdp_abi::{DATA_END, RX_QUEUE};
 
 /// Counters of a queue, as powers of two.
 const SERVICES_LOG: i32 = 10;

@@ -21,18 +21,19 @@ use std::io;
 
 use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Operation, Register};
 
-use super::code::{CodePaths, word};
-use super::fair::{COUNTER_WORDS, PREFIXES, PREFIXES_LOG, USED, WHOLE};
-use super::fair::{counter, follow, multiply, source_prefix};
-use super::{
+use super::desk::{
     DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR, DESK_USED,
     FilterRefusal, ProgramKind,
 };
+use super::emit::{CodePaths, word};
+use super::fair::{COUNTER_WORDS, PREFIXES, PREFIXES_LOG, USED, WHOLE};
+use super::fair::{counter, follow, multiply, source_prefix};
+use crate::af_xdp::words::UmemWords;
 
 /// The counters of prefixes, which the program alone writes, and the key of their hash.
 #[derive(Debug)]
 pub(super) struct FlowShares {
-    prefixes: super::UmemWords,
+    prefixes: UmemWords,
     key: u64,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct FlowMaps {
 
 impl FlowShares {
     pub(super) fn create(queues: u32, key: u64) -> io::Result<Self> {
-        Ok(Self { prefixes: super::UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?, key })
+        Ok(Self { prefixes: UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?, key })
     }
 
     pub(super) fn maps(&self) -> FlowMaps {

@@ -11,12 +11,12 @@ use floodwall_bpf::{Assembler, Instruction, Register};
 use floodwall_packet::RxFilter;
 
 use super::code::{self, KnownFields};
-use super::destination::DestinationMaps;
 use super::established::{ENTRY_WORDS, KEY_WORDS, SETS, WAYS};
 use super::fair::{FairMaps, PREFIXES, SERVICES};
 use super::flow_share::FlowMaps;
 use super::tests::{NOW, STATION, TCP, UDP, flow, frame};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_WORDS, FilterRefusal, ProgramKind};
+use crate::af_xdp::destination_maps::DestinationMaps;
 use crate::af_xdp::filter_tables::{BY_PORT, PORT_WORDS};
 use crate::af_xdp::first_line::{FirstLine, FirstLineState};
 

@@ -39,7 +39,7 @@ fn merged<A: Nth>() {
         let sources = (from..from + GROUP_SOURCES).map(A::station);
         SourceFilter::Include(SourceSet::of(sources).unwrap())
     };
-    assert_eq!(set(0).merge(&set(5)), SourceFilter::EVERYBODY);
+    assert_eq!(set(0).merge(&set(5)), SourceFilter::ALL_SOURCES);
 }
 
 const GROUP_SOURCES: u32 = floodwall_base::limits::GROUP_SOURCES_MAX as u32;

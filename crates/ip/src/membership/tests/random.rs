@@ -17,7 +17,7 @@ impl<A: Nth> Router<A> {
     /// Takes a record; of the queried ones `IS_INCLUDE` may be about some sources only.
     fn hear(&mut self, (kind, group, sources): &Told<A>) {
         let set = SourceSet::of(sources.iter().copied()).unwrap();
-        let known = self.0.get(group).copied().unwrap_or(SourceFilter::NOBODY);
+        let known = self.0.get(group).copied().unwrap_or(SourceFilter::NO_SOURCES);
         let (with, without) = (
             |f: SourceSet<A>| SourceSet::of(f.iter().chain(set.iter())).unwrap(),
             |f: SourceSet<A>| f.filter(|s| !set.contains(s)),
@@ -40,8 +40,8 @@ fn filter<A: Nth>(random: &mut PublicRandom) -> SourceFilter<A> {
     let sources = (0..4).filter(|n| bits >> n & 1 == 1).map(|n| A::station(50 + n));
     let set = SourceSet::of(sources).unwrap();
     match random.below(5) {
-        0 => SourceFilter::NOBODY,
-        1 => SourceFilter::EVERYBODY,
+        0 => SourceFilter::NO_SOURCES,
+        1 => SourceFilter::ALL_SOURCES,
         2 | 3 => SourceFilter::Include(set),
         _ => SourceFilter::Exclude(set),
     }
@@ -69,7 +69,7 @@ fn router_knows<A: Nth>() {
         }
         bench.told(60 * SECOND).iter().for_each(|told| router.hear(told));
         for (group, filter) in truth {
-            let known = router.0.get(&group).copied().unwrap_or(SourceFilter::NOBODY);
+            let known = router.0.get(&group).copied().unwrap_or(SourceFilter::NO_SOURCES);
             assert_eq!(known, filter, "seed {seed}: {group}");
             assert_eq!(bench.engine.filter(group), filter);
         }

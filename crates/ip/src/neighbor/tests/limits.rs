@@ -52,7 +52,7 @@ fn unverified_packet_flood<A: Nth>() {
     }
     world.cache.table.assert_sound();
     let (silent, others): (Vec<_>, Vec<_>) = world.cache.iter().partition(|n| n.state == Failed);
-    assert_eq!(others.len(), honest as usize + NEIGHBOR_STRANGERS_MAX);
+    assert_eq!(others.len(), honest as usize + NEIGHBOR_UNVERIFIED_MAX);
     // Those that were answered and solicited, and did not answer.
     assert!(silent.len() <= NEIGHBORS_INCOMPLETE_MAX, "{}", silent.len());
     assert!((0..honest).all(|n| world.state(n) == Some(Stale)));

@@ -46,10 +46,10 @@ fn silent_neighbour<A: Nth>() {
     let addr = A::nth(7);
     let outcomes: Vec<_> = (0..4).map(|_| world.send(7)).collect();
     assert_eq!(outcomes, [Outcome::Asks, Outcome::Waits, Outcome::Waits, Outcome::Replaces]);
-    let everybody = Asked::Everybody(addr);
+    let group = Asked::Group(addr);
     assert_eq!(world.pass(SECOND * 99 / 100), []);
-    assert_eq!(world.pass(SECOND / 50), [everybody]);
-    assert_eq!(world.pass(SECOND), [everybody]);
+    assert_eq!(world.pass(SECOND / 50), [group]);
+    assert_eq!(world.pass(SECOND), [group]);
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 3)]);
     // For a second it is not solicited again; then it may be.
     assert_eq!(world.state(7), Some(Failed));
@@ -57,7 +57,7 @@ fn silent_neighbour<A: Nth>() {
     assert_eq!(world.answers(7), 0);
     world.pass(SECOND);
     assert_eq!(world.send(7), Outcome::Asks);
-    assert_eq!(world.pass(4 * SECOND), [everybody, everybody, Asked::Unreachable(addr, 1)]);
+    assert_eq!(world.pass(4 * SECOND), [group, group, Asked::Unreachable(addr, 1)]);
     world.pass(FAILED_KEEP + SECOND);
     assert_eq!((world.state(7), world.cache.deadline()), (None, None));
 }
@@ -100,8 +100,8 @@ fn patience<A: Nth>() {
     let addr = A::nth(7);
     world.bring(7, Unreachable);
     assert!(world.cache.is_asked(ONE, addr));
-    let everybody = Asked::Everybody(addr);
-    for (wait, expected) in [(1, everybody), (3, everybody), (9, everybody)] {
+    let group = Asked::Group(addr);
+    for (wait, expected) in [(1, group), (3, group), (9, group)] {
         assert_eq!(world.pass(SECOND * wait - SECOND / 2), []);
         assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Unreachable)));
         assert_eq!(world.pass(SECOND / 2), [expected]);
@@ -141,8 +141,8 @@ fn a_links_own_times_are_used_on_that_link() {
     let mut world = World::<Ipv6Addr>::new();
     world.cache.set_timers(ONE, Some(1000 * SECOND), Some(SECOND / 4));
     assert_eq!(world.send(7), Outcome::Asks);
-    let everybody = Asked::Everybody(Ipv6Addr::nth(7));
-    assert_eq!(world.pass(SECOND * 3 / 5), [everybody, everybody]);
+    let group = Asked::Group(Ipv6Addr::nth(7));
+    assert_eq!(world.pass(SECOND * 3 / 5), [group, group]);
     world.answers(7);
     assert_eq!((world.pass(499 * SECOND), world.state(7)), (vec![], Some(Reachable)));
     world.cache.set_timers(ONE, None, None);

@@ -1,6 +1,7 @@
 //! `GroupGateways`: the gateways of ECMP groups, and which of them are silent.
 //!
-//! Made once with the stack (`build.rs`); used by `group_gateways.rs`, where its bound is described.
+//! Made once with the stack (`build.rs`); used by `group_gateways.rs`, where its bound is
+//! described.
 
 use core::net::IpAddr;
 

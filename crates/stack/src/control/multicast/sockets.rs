@@ -36,7 +36,7 @@ impl Sockets<'_> {
         group: IpAddr,
         iface: IfIndex,
     ) -> Result<(), GroupError> {
-        self.udp_join_filtered(id, group, iface, &GroupFilter::everybody())
+        self.udp_join_filtered(id, group, iface, &GroupFilter::all_sources())
     }
 
     /// Joins with a filter, which is reported to the link as one change.
@@ -62,7 +62,7 @@ impl Sockets<'_> {
                 return Err(if unknown { GroupError::NoInterface } else { GroupError::TooMany });
             }
         }
-        self.stack.control.groups.filtered += usize::from(!filter.is_everybody());
+        self.stack.control.groups.filtered += usize::from(!filter.is_all());
         self.stack.groups_changed(iface, self.cx.now, self.cx.random);
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Sockets<'_> {
         iface: IfIndex,
     ) -> Result<(), GroupError> {
         let filter = self.stack.sockets.udp.group_filter(id, group, iface)?;
-        self.stack.control.groups.filtered -= usize::from(!filter.is_everybody());
+        self.stack.control.groups.filtered -= usize::from(!filter.is_all());
         self.stack.sockets.udp.leave(id, group, iface)?;
         if let Some(interface) = self.stack.interfaces.get_mut(usize::from(iface.0)) {
             interface.leave(group.to_canonical());
@@ -101,8 +101,8 @@ impl Sockets<'_> {
     ) -> Result<(), GroupError> {
         let before = self.stack.sockets.udp.set_group_filter(id, group, iface, filter)?;
         let filtered = &mut self.stack.control.groups.filtered;
-        *filtered += usize::from(!filter.is_everybody());
-        *filtered -= usize::from(!before.is_everybody());
+        *filtered += usize::from(!filter.is_all());
+        *filtered -= usize::from(!before.is_all());
         self.stack.groups_changed(iface, self.cx.now, self.cx.random);
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Sockets<'_> {
                 self.udp_set_group_filter(id, group, iface, &filter)
             }
             Err(GroupError::Membership) => {
-                let mut filter = GroupFilter::nobody();
+                let mut filter = GroupFilter::no_sources();
                 filter.add(source)?;
                 self.udp_join_filtered(id, group, iface, &filter)
             }
@@ -297,7 +297,7 @@ pub(super) fn merge_filters<A: GroupProtocol>(
     groups: &mut [Option<(A, SourceFilter<A>)>],
 ) {
     for (group, filter) in groups.iter_mut().flatten() {
-        let mut merged = SourceFilter::NOBODY;
+        let mut merged = SourceFilter::NO_SOURCES;
         udp.filters_of(group.to_ip(), iface, |wanted| merged = merged.merge(&converted(wanted)));
         *filter = merged;
     }
@@ -309,7 +309,7 @@ fn converted<A: Address>(filter: &GroupFilter) -> SourceFilter<A> {
     match SourceSet::of(filter.sources().iter().filter_map(|s| A::from_ip(*s))) {
         Ok(sources) if filter.exclude => SourceFilter::Exclude(sources),
         Ok(sources) => SourceFilter::Include(sources),
-        Err(_) => SourceFilter::EVERYBODY,
+        Err(_) => SourceFilter::ALL_SOURCES,
     }
 }
 
@@ -321,7 +321,7 @@ impl Stack {
             let Some((group, iface)) = joined.next() else { return };
             drop(joined);
             let filter = self.sockets.udp.group_filter(id, group, iface);
-            if filter.is_ok_and(|filter| !filter.is_everybody()) {
+            if filter.is_ok_and(|filter| !filter.is_all()) {
                 self.control.groups.filtered -= 1;
             }
             if self.sockets.udp.leave(id, group, iface).is_err() {

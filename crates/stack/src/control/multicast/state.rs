@@ -43,7 +43,7 @@ impl MulticastGroups {
         self.links.get_mut(usize::from(iface.0))
     }
 
-    /// When [`Stack::group_timers`] must be called at the latest.
+    /// When `Stack::group_timers` must be called at the latest.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.next
     }

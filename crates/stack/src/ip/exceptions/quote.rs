@@ -20,8 +20,8 @@ use floodwall_wire::{
     icmpv6, ipv6, ipv6_ext,
 };
 
-use crate::ip::errors::QuotedPacket;
 use crate::ip::ip_family::IpFamily;
+use crate::ip::quoted_packet::QuotedPacket;
 use crate::link::neighbors::NDP_MESSAGE_MAX;
 
 /// Required bytes of a quoted upper header.

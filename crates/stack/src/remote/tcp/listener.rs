@@ -8,17 +8,17 @@
 use core::future::Future;
 use core::net::SocketAddr;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use floodwall_base::limits;
+use floodwall_sync::WakerCell;
 use floodwall_sync::lock::Mutex;
-use floodwall_sync::{AcceptQueue, Ring, WakerCell};
 
+use super::listening::Listening;
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::handle::{lock, would_block};
@@ -26,44 +26,6 @@ use crate::remote::request::{PendingRequest, question};
 use crate::remote::shared::RemoteShared;
 use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use crate::remote::wake::GroupId;
-
-/// What a listener's program and all workers share.
-pub(in crate::remote) struct Listening {
-    /// Slots of finished connections, linked by `accept_link`.
-    pub(in crate::remote) finished: AcceptQueue,
-    pub(in crate::remote) waker: WakerCell,
-    pub(in crate::remote) group: AtomicU8,
-}
-
-impl Listening {
-    pub(in crate::remote) fn new() -> Self {
-        Self {
-            finished: AcceptQueue::new(limits::REMOTE_ACCEPT_MAX),
-            waker: WakerCell::new(),
-            group: AtomicU8::new(0),
-        }
-    }
-
-    /// Hands a connection over. Returns the waker of a task that waits to accept; `None` if the
-    /// program has stopped accepting.
-    pub(in crate::remote) fn hand_over(
-        &self,
-        index: u32,
-        link: &AtomicU32,
-    ) -> Option<Option<Waker>> {
-        match self.finished.hand_over(index, link) {
-            Ok(Ring::Wake) => Some(self.waker.take()),
-            Ok(Ring::Heard) => Some(None),
-            Err(_) => None,
-        }
-    }
-
-    /// Ends the listener: no worker serves it any more.
-    pub(in crate::remote) fn stop(&self) {
-        self.finished.stop();
-        self.waker.take().into_iter().for_each(Waker::wake);
-    }
-}
 
 /// An answer that will come: a future, or wait for it ([`AskedListen::wait`]).
 #[must_use = "the answer comes here"]

@@ -16,8 +16,8 @@ use super::options::StreamOptions;
 use super::request::{Listen, TcpRequest};
 use super::slot::{ENDED, TcpSlot};
 use crate::remote::errno::Errno;
-use crate::remote::shard::NONE;
 use crate::remote::shared::RemoteShared;
+use crate::remote::slot::NO_SLOT;
 use crate::remote::wake::Wakes;
 
 /// State of a slot that is private to the worker.
@@ -57,7 +57,7 @@ pub(in crate::remote) struct TcpPart {
     requests: Receiver<TcpRequest>,
     /// Of this worker's slots.
     pub(in crate::remote) locals: Box<[TcpLocal]>,
-    /// The slot of each connection, by its place; [`NONE`] for the stack's own.
+    /// The slot of each connection, by its place; [`NO_SLOT`] for the stack's own.
     slot_of: Vec<u32>,
     free: Vec<u32>,
     queue: VecDeque<u32>,
@@ -102,7 +102,7 @@ impl TcpPart {
     /// Makes room for the connections of a stack, as the application with this number.
     pub(in crate::remote) fn prepare(&mut self, connections_max: usize, owner: Option<u32>) {
         self.slot_of.clear();
-        self.slot_of.resize(connections_max, NONE);
+        self.slot_of.resize(connections_max, NO_SLOT);
         self.owner = owner;
         self.seen = u64::MAX;
     }
@@ -149,7 +149,7 @@ impl TcpPart {
 
     /// The slot of a connection.
     pub(in crate::remote) fn slot_of(&self, id: ConnectionId) -> Option<u32> {
-        self.slot_of.get(id.index()).copied().filter(|slot| *slot != NONE)
+        self.slot_of.get(id.index()).copied().filter(|slot| *slot != NO_SLOT)
     }
 
     /// Takes a slot for a connection. The caller has looked whether there is one.
@@ -177,7 +177,7 @@ impl TcpPart {
     pub(in crate::remote) fn part_from(&mut self, index: u32) {
         let id = self.local(index).and_then(|local| local.id.take());
         if let Some(place) = id.and_then(|id| self.slot_of.get_mut(id.index())) {
-            *place = NONE;
+            *place = NO_SLOT;
         }
     }
 
@@ -189,7 +189,7 @@ impl TcpPart {
     pub(in crate::remote) fn free(&mut self, index: u32, slot: &TcpSlot) -> Option<ConnectionId> {
         let id = self.local(index).and_then(|local| core::mem::take(local).id);
         if let Some(place) = id.and_then(|id| self.slot_of.get_mut(id.index())) {
-            *place = NONE;
+            *place = NO_SLOT;
         }
         slot.clear();
         if self.free.is_empty() {

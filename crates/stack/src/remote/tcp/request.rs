@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use floodwall_tcp::TcpSettings;
 
-use super::listener::Listening;
+use super::listening::Listening;
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::request::Reply;

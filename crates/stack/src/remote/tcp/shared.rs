@@ -9,7 +9,7 @@ use floodwall_base::limits;
 use floodwall_sync::lock::{Mutex, PoisonError};
 use floodwall_sync::{CachePadded, Call};
 
-use super::listener::Listening;
+use super::listening::Listening;
 use super::request::TcpRequest;
 use super::slot::{FactsCell, STOPPED, TcpSlot};
 use crate::remote::errno::Errno;

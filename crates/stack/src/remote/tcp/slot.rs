@@ -120,7 +120,7 @@ pub(in crate::remote) struct TcpSlotFacts {
 
 impl Default for TcpSlotFacts {
     fn default() -> Self {
-        let nobody = SocketAddr::from(([0; 4], 0));
-        Self { local: nobody, peer: nobody, options: 0 }
+        let unset = SocketAddr::from(([0; 4], 0));
+        Self { local: unset, peer: unset, options: 0 }
     }
 }

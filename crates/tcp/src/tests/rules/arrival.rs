@@ -241,7 +241,8 @@ fn a_wrong_checksum_or_an_impossible_header_is_dropped_and_counted() {
             let mut bytes = peer.bytes(&put(A, 1, 1).time(1, 2).data(b""));
             bytes[20..22].copy_from_slice(&[kind, len]);
             bytes[16..18].fill(0);
-            let pseudo = crate::output::pseudo_header(&peer.flow(), bytes.len() as u32).unwrap();
+            let pseudo =
+                crate::pseudo_header::pseudo_header(&peer.flow(), bytes.len() as u32).unwrap();
             let check = pseudo.add(floodwall_checksum::sum(&bytes)).finish();
             bytes[16..18].copy_from_slice(&check.to_be_bytes());
             peer.give_bytes(&bytes);

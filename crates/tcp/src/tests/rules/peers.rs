@@ -264,7 +264,7 @@ fn a_syn_with_a_malformed_option_is_answered_by_what_can_be_read() {
         bytes.extend_from_slice(options);
         bytes[12] = (bytes.len() as u8 / 4) << 4;
         bytes[16..18].fill(0);
-        let pseudo = crate::output::pseudo_header(&peer.flow(), bytes.len() as u32).unwrap();
+        let pseudo = crate::pseudo_header::pseudo_header(&peer.flow(), bytes.len() as u32).unwrap();
         let check = pseudo.add(floodwall_checksum::sum(&bytes)).finish();
         bytes[16..18].copy_from_slice(&check.to_be_bytes());
         let answer = peer.give_bytes(&bytes);
