@@ -9,6 +9,8 @@
 mod attack;
 mod bounds;
 #[cfg(test)]
+mod slow_reader;
+#[cfg(test)]
 mod tests;
 
 use serde::Serialize;

@@ -33,6 +33,9 @@ pub(crate) struct ListenerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UdpReport {
     pub(crate) local: SocketAddr,
+    /// Datagrams taken since it was opened.
+    #[serde(default)]
+    pub(crate) taken: u64,
     /// Datagrams that wait to be read, and their true bytes.
     pub(crate) waiting: u64,
     pub(crate) charged: u64,
@@ -48,8 +51,8 @@ pub(crate) struct UdpReport {
 impl UdpReport {
     /// One on which nothing has happened.
     pub(crate) const fn quiet(local: SocketAddr) -> Self {
-        let (waiting, charged, full, over_share) = (0, 0, 0, 0);
-        Self { local, waiting, charged, full, over_share, challenged: 0, memory: 0 }
+        let (taken, waiting, charged, full, over_share) = (0, 0, 0, 0, 0);
+        Self { local, taken, waiting, charged, full, over_share, challenged: 0, memory: 0 }
     }
 }
 
@@ -93,6 +96,7 @@ impl Handshakes {
         let (open, max) = stack.tcp_use();
         let udp = stack.udp_sockets(0, UDP_SOCKETS_MAX).0.into_iter().map(|it| UdpReport {
             local: it.local,
+            taken: it.taken,
             waiting: it.waiting as u64,
             charged: it.charged,
             full: it.refused.full,
@@ -131,6 +135,7 @@ impl Handshakes {
             match self.udp_sockets.iter_mut().find(|ours| ours.local == theirs.local) {
                 None => self.udp_sockets.push(theirs),
                 Some(ours) => {
+                    ours.taken += theirs.taken;
                     ours.waiting += theirs.waiting;
                     ours.charged += theirs.charged;
                     ours.full += theirs.full;

@@ -269,7 +269,8 @@ fn services(it: &mut MetricsText, report: &RunReport) {
             it.sample(&format!("{name}{suffix}"), &[("local", &local)], read(listener) as f64);
         }
     }
-    let sockets: [Read<crate::listeners::UdpReport>; 6] = [
+    let sockets: [Read<crate::listeners::UdpReport>; 7] = [
+        ("taken", "counter", "Datagrams taken into the socket's queue", |u| u.taken),
         ("queue_datagrams", "gauge", "Datagrams that wait to be read", |u| u.waiting),
         ("queue_bytes", "gauge", "True bytes of the datagrams that wait", |u| u.charged),
         ("full", "counter", "Datagrams refused by a full socket", |u| u.full),

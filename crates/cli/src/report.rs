@@ -333,7 +333,8 @@ impl Reclamation {
     }
 }
 
-fn drops(stats: &Stats) -> Vec<DropReport> {
+/// What a stack has dropped, by direction and reason.
+pub(crate) fn drops(stats: &Stats) -> Vec<DropReport> {
     let side = |direction: &'static str, counts: &DropCounts| {
         let drop = |(reason, count): (floodwall_base::DropReason, u64)| DropReport {
             direction: direction.to_owned(),

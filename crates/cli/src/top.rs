@@ -52,8 +52,10 @@ pub(crate) struct TopService {
     /// `tcp` or `udp`.
     kind: &'static str,
     local: String,
-    /// Connections a second; of UDP `None`: a socket counts what it refuses only.
+    /// Connections a second, of TCP.
     opened: Option<f64>,
+    /// Datagrams taken a second, of UDP.
+    datagrams: Option<f64>,
     refused: f64,
     /// Of TCP, SYNs answered by a cookie.
     cookies: Option<f64>,
@@ -151,17 +153,18 @@ impl TopView {
         }
         let _ = writeln!(
             out,
-            "\n{:<28}{:>10}{:>10}{:>10}  QUEUE",
-            "SERVICE", "OPEN/s", "REFUSED/s", "COOKIES/s"
+            "\n{:<28}{:>10}{:>10}{:>11}{:>11}  QUEUE",
+            "SERVICE", "CONN/s", "DGRAM/s", "REFUSED/s", "COOKIES/s"
         );
         for s in &self.services {
             let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
             let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "{:<28}{:>10}{:>10}{:>10}  {}{limit}",
+                "{:<28}{:>10}{:>10}{:>11}{:>11}  {}{limit}",
                 format!("{} {}", s.kind, s.local),
                 rate(s.opened),
+                rate(s.datagrams),
                 short(s.refused),
                 rate(s.cookies),
                 s.queue
@@ -214,6 +217,7 @@ fn services(between: &ReportDifference<'_>) -> Vec<TopService> {
         kind: "tcp",
         local: l.local.to_string(),
         opened: Some(between.listener(l.local, |l| l.cache_hits + l.cookies_valid)),
+        datagrams: None,
         refused: between.listener(l.local, |l| l.refused),
         cookies: Some(between.listener(l.local, |l| l.cookies_sent)),
         queue: l.waiting,
@@ -223,6 +227,7 @@ fn services(between: &ReportDifference<'_>) -> Vec<TopService> {
         kind: "udp",
         local: u.local.to_string(),
         opened: None,
+        datagrams: Some(between.udp(u.local, |u| u.taken)),
         refused: between.udp(u.local, |u| u.full + u.over_share + u.challenged + u.memory),
         cookies: None,
         queue: u.waiting,

@@ -16,7 +16,7 @@ use floodwall_bpf::Instruction;
 use crate::af_xdp::bpf::{
     ATTACH_INGRESS, ATTACH_XDP, Attr, HAS_FRAGMENTS, LINK_CREATE, MAP_CREATE, MAP_DELETE,
     MAP_LOOKUP, MAP_UPDATE, PROG_TYPE_SCHED, PROG_TYPE_XDP, ProgramShape, load_program,
-    possible_cores, run_program,
+    possible_cores, run_program, run_program_live,
 };
 use crate::interface::InterfaceControl;
 
@@ -242,6 +242,15 @@ impl HostProgram {
     /// The kernel refuses.
     pub fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(u32, u32)> {
         run_program(&self.fd, frame, times)
+    }
+
+    /// Runs it on so many copies of `frame` that the interface with that number seems to have
+    /// received; what it sends back really leaves. For tests.
+    ///
+    /// # Errors
+    /// The kernel refuses, or a signal came.
+    pub fn run_live(&self, index: u32, frame: &[u8], times: u32) -> io::Result<()> {
+        run_program_live(&self.fd, (index, frame), times)
     }
 }
 

@@ -11,9 +11,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
-use floodwall_packet::{Burst, Engine, Round};
+use floodwall_packet::{AccessCounters, Burst, Engine, PacketBuf, Round};
 use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
+use floodwall_wire::tcp::{TcpFlags, TcpHeader};
+use floodwall_wire::{IpProtocol, Ipv4Header, Ipv6Header, ethernet};
 
 use crate::error::DrillError;
 use crate::honest::{SentQuestion, TIMEOUT};
@@ -40,8 +42,12 @@ const DRIP: (usize, Duration) = (2900, Duration::from_millis(80));
 const OFTEN: Duration = Duration::from_millis(1);
 /// Writes of requests that such a client makes at a time.
 const WRITES: usize = 16;
+/// So many attackers go at a time, and how often.
+const LEAVE: (usize, Duration) = (32, Duration::from_micros(200));
 /// Calls that may be under way.
 const CALLS_MAX: usize = 5 * TCP_CONNECTIONS;
+/// Bytes of a packet that are looked at for its headers.
+const HEADERS: usize = 128;
 /// The longest answer that is read, head included.
 const ANSWER_MAX: usize = 4096;
 
@@ -58,7 +64,8 @@ pub(crate) enum CallPurpose {
     Drops,
     /// Takes its answer, behind which the server closes, and never closes (FIN-WAIT-2).
     Takes,
-    /// Reads nothing of an answer behind which the server closes (FIN-WAIT-1).
+    /// Takes its answer, and never acknowledges the FIN behind it (FIN-WAIT-1); every other one has
+    /// closed before (LAST-ACK).
     Leaves,
     /// Sends nothing, to two services.
     Idles,
@@ -114,8 +121,8 @@ impl CallPurpose {
             return Calling::per_second(self, rate * price, length);
         };
         let count = (connections * price / topology::FAMILIES.len() as u64).max(1);
-        // Those that are few are all there soon.
-        let within = if self.every().is_some() { length / 10 } else { length };
+        // Those that are few are all there soon; places are taken in the first half.
+        let within = if self.every().is_some() { length / 10 } else { length / 2 };
         let gap = within / u32::try_from(count).unwrap_or(u32::MAX);
         Calling { errand: self, count, gap, length }
     }
@@ -124,9 +131,7 @@ impl CallPurpose {
     fn settings(self) -> TcpSettings {
         let defaults = TcpSettings::default();
         match self {
-            Self::Stalls | Self::Leaves => {
-                TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults }
-            }
+            Self::Stalls => TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
             Self::Drips => {
                 TcpSettings { receive_bytes: 4 * NARROW, receive_tuned: false, ..defaults }
             }
@@ -162,10 +167,12 @@ impl Calling {
         started + Duration::from_nanos(n * gap + family as u64 * gap / 2)
     }
 
-    /// When a call that was due then is given up. Attackers go when the stretch is over.
+    /// When a call that was due then is given up. Attackers that take places hold them until each
+    /// honest call is over ([`Callers::leave`]), so that none is answered because they have gone.
     fn lost(&self, started: Instant, due: Instant) -> Instant {
         match self.errand {
             CallPurpose::Asks => due + TIMEOUT,
+            it if it.connections().is_some() => started + self.length + TIMEOUT,
             _ => (started + self.length).max(due).min(due + TIMEOUT),
         }
     }
@@ -180,6 +187,8 @@ struct TcpCall {
     due: Instant,
     lost: Instant,
     said: bool,
+    /// It closes behind its request.
+    closes: bool,
     /// When it does something next, where that is a matter of time.
     next: Instant,
 }
@@ -191,6 +200,10 @@ pub(crate) struct Callers {
     pub(crate) inbox: Burst,
     calling: Option<(Calling, Instant)>,
     begun: [u64; 2],
+    /// The stretch is over.
+    is_late: bool,
+    /// When some more attackers go.
+    leaves: Option<Instant>,
     calls: Vec<TcpCall>,
     heard: [SentQuestion; 2],
 }
@@ -225,6 +238,8 @@ impl Callers {
             inbox: Burst::new(),
             calling: None,
             begun: [0; 2],
+            is_late: false,
+            leaves: None,
             calls: Vec::with_capacity(CALLS_MAX),
             heard: <[SentQuestion; 2]>::default(),
         })
@@ -232,7 +247,8 @@ impl Callers {
 
     /// Begins another stretch. Of the last one nothing is under way.
     pub(crate) fn begin(&mut self, calling: Option<(Calling, Instant)>) {
-        (self.calling, self.begun) = (calling, [0; 2]);
+        (self.calling, self.begun, self.is_late) = (calling, [0; 2], false);
+        self.leaves = None;
         self.heard = <[SentQuestion; 2]>::default();
     }
 
@@ -247,8 +263,30 @@ impl Callers {
         all && self.calls.is_empty()
     }
 
-    /// What came for them.
+    /// The honest calls are over: attackers go, some at a time, so that none of their resets is
+    /// lost; unless their stretch is not over.
+    pub(crate) fn leave(&mut self, round: &mut Round<'_>) {
+        let is_due = self.leaves.is_none_or(|at| at <= round.now) && self.is_late;
+        if self.calls.is_empty() || !is_due {
+            return;
+        }
+        self.leaves = Some(round.now + LEAVE.1);
+        let mut sockets = self.stack.sockets(round);
+        for call in self.calls.drain(..LEAVE.0.min(self.calls.len())) {
+            let _ = sockets.tcp_abort(call.id);
+        }
+    }
+
+    /// When the stretch is over.
+    fn ends(&self) -> Option<Instant> {
+        self.calling.map(|(it, started)| started + it.length)
+    }
+
+    /// What came for them. Those that never acknowledge a FIN do not see it.
     pub(crate) fn input(&mut self, round: &mut Round<'_>) -> Units {
+        if self.calling.is_some_and(|(it, _)| it.errand == CallPurpose::Leaves) {
+            round.arrived.sort_out(0, |packet| (!has_fin(&packet)).then_some(packet));
+        }
         let spent = self.stack.round(round);
         self.call(round);
         spent
@@ -268,7 +306,10 @@ impl Callers {
         });
         let lost = self.calls.first().map(|call| call.lost);
         let acts = self.acts_by_time().then(|| self.calls.iter().map(|call| call.next).min());
-        [next, lost, acts.flatten(), self.stack.deadline()].into_iter().flatten().min()
+        // Then they go, where the honest calls are over; the time of those that have not is passed.
+        let ends = if self.is_late { self.leaves } else { self.ends() };
+        let ends = ends.filter(|_| !self.calls.is_empty());
+        [next, lost, acts.flatten(), ends, self.stack.deadline()].into_iter().flatten().min()
     }
 
     fn acts_by_time(&self) -> bool {
@@ -277,6 +318,7 @@ impl Callers {
 
     fn call(&mut self, round: &mut Round<'_>) {
         let now = round.now;
+        self.is_late = self.ends().is_some_and(|end| end <= now);
         let mut sockets = self.stack.sockets(round);
         if let Some((it, started)) = self.calling {
             for (family, begun) in self.begun.iter_mut().enumerate() {
@@ -296,6 +338,7 @@ impl Callers {
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
                         let (errand, lost) = (it.errand, it.lost(started, due));
                         let (said, next) = (false, now);
+                        let closes = errand == CallPurpose::Leaves && *begun % 2 == 0;
                         self.calls.push(TcpCall {
                             id,
                             errand,
@@ -304,6 +347,7 @@ impl Callers {
                             due,
                             lost,
                             said,
+                            closes,
                             next,
                         });
                     }
@@ -365,7 +409,12 @@ fn act(sockets: &mut Sockets<'_>, call: &TcpCall) {
 fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     if !call.said {
         match sockets.tcp_send(call.id, call.says) {
-            Ok(n) if n == call.says.len() => call.said = true,
+            Ok(n) if n == call.says.len() => {
+                call.said = true;
+                if call.closes {
+                    let _ = sockets.tcp_shutdown(call.id);
+                }
+            }
             Ok(_) | Err(SendError::WouldBlock) => return None,
             Err(_) => return end(sockets, call.id, false),
         }
@@ -374,7 +423,7 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
         CallPurpose::Asks => {}
         CallPurpose::Drops => return end(sockets, call.id, false),
         // It reads, and keeps its half open.
-        CallPurpose::Takes => {
+        CallPurpose::Takes | CallPurpose::Leaves => {
             return match sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]) {
                 Ok(_) | Err(RecvError::WouldBlock) => None,
                 Err(_) => end(sockets, call.id, false),
@@ -423,6 +472,26 @@ fn end(sockets: &mut Sockets<'_>, id: ConnectionId, answered: bool) -> Option<bo
         let _ = sockets.tcp_abort(id);
     }
     Some(answered)
+}
+
+/// Whether a packet is a TCP segment with FIN. One that is not as long as it says is not.
+fn has_fin(packet: &PacketBuf) -> bool {
+    let (mut scratch, mut access) = ([0; HEADERS], AccessCounters::default());
+    let bytes = packet.header(0, packet.len().min(HEADERS), &mut scratch, &mut access);
+    let Some(bytes) = bytes.and_then(|bytes| bytes.get(ethernet::HEADER_LEN..)) else {
+        return false;
+    };
+    let available = packet.len() - ethernet::HEADER_LEN;
+    let (protocol, at) = match Ipv4Header::parse(bytes, available) {
+        Ok(ip) => (ip.protocol(), ip.header_len()),
+        Err(_) => match Ipv6Header::parse(bytes, available) {
+            Ok(ip) => (ip.next_header(), ip.header_len()),
+            Err(_) => return false,
+        },
+    };
+    let segment = bytes.get(at..).filter(|_| protocol == IpProtocol::TCP).unwrap_or_default();
+    TcpHeader::parse(segment, available - at.min(available))
+        .is_ok_and(|tcp| tcp.flags().contains(TcpFlags::FIN))
 }
 
 /// What came is for their interface.

@@ -109,6 +109,7 @@ impl DrillOptions {
                 flood_rate_max: wire::RATE_MAX,
                 honest_rate: 1000,
                 planned_for: None,
+                connections_only: false,
             },
             server: ServerConfig::default(),
         }

@@ -58,6 +58,8 @@ pub struct Schedule {
     /// In virtual time: the machine for which the floods are planned; by default the one that the
     /// drill runs on. With another one's, floods do not become slower where the machine is.
     pub planned_for: Option<CostTable>,
+    /// Attacks with connections of their own alone, without floods: floors about those fail.
+    pub connections_only: bool,
 }
 
 /// The floods in order: name, sentence, kind.
@@ -89,7 +91,7 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
 /// its price.
 const ERRANDS: [(&str, &str, CallPurpose, u64); 15] = {
     const TAKES: &str = "answers taken, and never closed: more than there are places";
-    const LEAVES: &str = "answers and ends that are never taken: more than there are places";
+    const LEAVES: &str = "ends that are never acknowledged: more than there are places";
     const IDLES: &str = "silent connections of two services: more than there are places";
     const DRIPS: &str = "64 web clients that take little of much all the time";
     const PIPELINES: &str = "20 web clients that send requests back to back";
@@ -518,15 +520,18 @@ pub(crate) fn run(
     let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);
     let before = run.baseline()?;
-    for (name, what, kind) in FLOODS {
+    let whole = !schedule.connections_only;
+    for (name, what, kind) in FLOODS.into_iter().filter(|_| whole) {
         run.flood(name, what, kind)?;
     }
     for (name, what, errand, price) in ERRANDS {
         run.calm(name, what, CallPlan::Beside(errand, price))?;
     }
-    run.application()?;
-    run.established()?;
-    run.transit()?;
+    if whole {
+        run.application()?;
+        run.established()?;
+        run.transit()?;
+    }
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
     let is_back = |look: &BenchLook| {

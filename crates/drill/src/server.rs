@@ -13,8 +13,8 @@ use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Tria
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService, UdpService};
 use floodwall_stack::{
-    Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig, Stats,
-    accounts_needed,
+    Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig,
+    StartError, Stats, accounts_needed,
 };
 use serde::Serialize;
 
@@ -48,6 +48,10 @@ pub struct ServerConfig {
     /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
     /// it can use. The guarantees do not depend on it.
     pub application_share: u16,
+    /// Whether idle connections, and those without an owner, are evicted where places run out.
+    pub evicts: bool,
+    /// Whether a service's turn ends when its budget is spent.
+    pub turns_end: bool,
     /// Workers of the host; on a TAP there is one.
     pub workers: u16,
 }
@@ -64,6 +68,8 @@ impl Default for ServerConfig {
             reassembly_bytes: StackConfig::default().reassembly.bytes,
             reassembly_datagrams: StackConfig::default().reassembly.datagrams,
             application_share: Share::HALF.thousandths(),
+            evicts: true,
+            turns_end: true,
             workers: 1,
         }
     }
@@ -200,6 +206,27 @@ impl ServerPaths {
     }
 }
 
+/// A service the turn of which ends only when it has nothing left to do.
+struct Endless(Box<dyn Application>);
+
+impl Application for Endless {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        self.0.start(sockets)
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        self.0.run(sockets, Units(u32::MAX))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+}
+
 /// A host with an echo service and a web server, and its application.
 pub(crate) struct ServedCounts {
     host: Host,
@@ -236,8 +263,14 @@ impl ServedCounts {
         let mut applications: Vec<Box<dyn Application>> = Vec::new();
         if config.service {
             applications.push(Box::new(UdpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
-            applications.push(Box::new(TcpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
-            applications.push(Box::new(StreamService::new(StreamKind::Http, topology::WEB_PORT)));
+            let idle = config.evicts.then_some(Duration::ZERO);
+            let echo = TcpService::new(ServiceKind::Echo, topology::SERVICE_PORT);
+            let web = StreamService::new(StreamKind::Http, topology::WEB_PORT);
+            let services: [Box<dyn Application>; 2] =
+                [Box::new(echo.evict_idle_after(idle)), Box::new(web.evict_idle_after(idle))];
+            applications.extend(services.into_iter().map(|service| {
+                if config.turns_end { service } else { Box::new(Endless(service)) }
+            }));
             applications.push(Box::new(SlowAcceptor::default()));
         }
         let host = Host::with_stack(stack, applications, pool, random, now)?;

@@ -198,6 +198,15 @@ impl TrafficSource {
         }
     }
 
+    /// Lets attackers go once each honest call is over.
+    fn end_attacks(&mut self, round: &mut Round<'_>) {
+        if let [Some(honest), Some(attackers)] = &mut self.callers
+            && honest.is_finished()
+        {
+            attackers.leave(round);
+        }
+    }
+
     /// Puts a frame into the inboxes of its receivers: one gets it, others get copies.
     fn sort(&mut self, packet: PacketBuf, round: &Round<'_>) {
         let Some(to) = packet.first().first_chunk().map(|b| MacAddr(*b)) else { return };
@@ -260,6 +269,7 @@ impl Engine for TrafficSource {
             inbox.drain().for_each(drop);
             callers.inbox = inbox;
         }
+        self.end_attacks(round);
         spent
     }
 
@@ -280,6 +290,7 @@ impl Engine for TrafficSource {
                 spent = spent.plus(callers.work(round));
             }
         }
+        self.end_attacks(round);
         if let Some(flooding) = self.flooding.as_mut().filter(|flood| is_due(flood.deadline())) {
             spent = spent.plus(flooding.work(round));
         }

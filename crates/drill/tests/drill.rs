@@ -182,6 +182,41 @@ fn a_worker_that_shares_nothing_starves_the_application() {
     assert!(share("baseline") > 0.9 && share("udp open") < 0.5, "it falls with the load");
 }
 
+/// Of a drill of few real connections: the least share of honest clients that were served beside
+/// each attack, and the longest run of the worker in nanoseconds.
+fn beside_connections(server: ServerConfig) -> (Vec<(&'static str, f64)>, u64) {
+    let options = short(DrillOptions::simulated(7));
+    let schedule = Schedule { connections_only: true, ..options.schedule };
+    let report = run(&DrillOptions { server, schedule, ..options });
+    let share = |phase: &floodwall_drill::PhaseReport| {
+        let shares = phase.called.iter().map(floodwall_drill::HonestReport::share);
+        (phase.name, shares.fold(1.0, f64::min))
+    };
+    let attacks = report.phases.iter().filter(|phase| !phase.called.is_empty());
+    (attacks.map(share).collect(), report.worker.run_nanos)
+}
+
+/// Names of the attacks beside which honest clients had less than is guaranteed.
+fn lost_beside(shares: &[(&'static str, f64)]) -> Vec<&'static str> {
+    shares.iter().filter(|(_, share)| *share < 0.99).map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn each_mechanism_against_few_real_connections_can_be_seen_failing() {
+    let (shares, usual) = beside_connections(ServerConfig::default());
+    assert_eq!(lost_beside(&shares), [""; 0], "{shares:?}");
+    assert!(usual <= 1_000_000, "{usual} ns");
+    // No eviction: what takes all places keeps them.
+    let server = ServerConfig { evicts: false, ..ServerConfig::default() };
+    let (shares, _) = beside_connections(server);
+    let places = ["half closed", "half closed x4", "not taken", "not taken x4", "idle", "idle x4"];
+    assert_eq!(lost_beside(&shares), places, "{shares:?}");
+    // No end of a service's turn.
+    let server = ServerConfig { turns_end: false, ..ServerConfig::default() };
+    let (_, longest) = beside_connections(server);
+    assert!(longest > 1_000_000, "{longest} ns");
+}
+
 #[test]
 fn on_a_machine_half_as_fast_the_same_floods_are_too_much() {
     // Planned for the machine of the table, where `a_simulated_drill_passes`.

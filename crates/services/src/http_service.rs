@@ -17,6 +17,7 @@
 //! either (backpressure).
 
 use core::mem::take;
+use core::time::Duration;
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
@@ -110,6 +111,7 @@ pub struct StreamService {
     /// Units spent in the turn that runs.
     spent: u32,
     talks: Vec<HttpConversation>,
+    settings: TcpSettings,
     input: Box<[u8]>,
     output: Box<[u8]>,
 }
@@ -131,9 +133,18 @@ impl StreamService {
             ready: ReadyQueue::default(),
             spent: 0,
             talks: Vec::new(),
+            settings: TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() },
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
         }
+    }
+
+    /// The same with connections that are evicted once they have been idle for so long, or never
+    /// (see [`TcpSettings::evict_idle_after`]).
+    #[must_use]
+    pub fn evict_idle_after(mut self, idle: Option<Duration>) -> Self {
+        self.settings.evict_idle_after = idle;
+        self
     }
 
     /// Serves a connection within its quantum.
@@ -406,11 +417,10 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let settings = TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() };
         let places = sockets.tcp_places_max();
         self.ready.prepare(places);
         self.talks.resize(places, HttpConversation::default());
-        self.door.open(sockets, self.port, &settings)
+        self.door.open(sockets, self.port, &self.settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {

@@ -5,6 +5,7 @@
 //! (`ready_queue.rs`).
 
 use core::mem::take;
+use core::time::Duration;
 
 use floodwall_base::{Instant, Units};
 use floodwall_stack::{Application, Sockets, StartError};
@@ -24,6 +25,7 @@ pub struct TcpService {
     name: String,
     door: ServiceListener,
     ready: ReadyQueue,
+    settings: TcpSettings,
     buffer: Box<[u8]>,
 }
 
@@ -35,7 +37,16 @@ impl TcpService {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
         let name = format!("{word}:{port}");
         let (door, ready) = (ServiceListener::default(), ReadyQueue::default());
-        Self { kind, port, name, door, ready, buffer: vec![0; PIECE].into() }
+        let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
+        Self { kind, port, name, door, ready, settings, buffer: vec![0; PIECE].into() }
+    }
+
+    /// The same with connections that are evicted once they have been idle for so long, or never
+    /// (see [`TcpSettings::evict_idle_after`]).
+    #[must_use]
+    pub fn evict_idle_after(mut self, idle: Option<Duration>) -> Self {
+        self.settings.evict_idle_after = idle;
+        self
     }
 
     /// Serves a connection within its quantum.
@@ -88,8 +99,7 @@ impl Application for TcpService {
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         self.ready.prepare(sockets.tcp_places_max());
-        let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
-        self.door.open(sockets, self.port, &settings)
+        self.door.open(sockets, self.port, &self.settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {

@@ -352,7 +352,8 @@ fn tcp(
         return None;
     }
     let connections_max = config.tcp_connections_max;
-    let settings = TcpConfig { connections_max, ..TcpConfig::default() };
+    let fair_memory = config.tcp_fair_memory;
+    let settings = TcpConfig { connections_max, fair_memory, ..TcpConfig::default() };
     let mut set = ConnectionTable::new(settings, CookieMoment::simulated(now), random);
     set.steer(steering, worker);
     if !config.interfaces.is_empty() && config.interfaces.iter().all(|i| i.checksum_offload) {

@@ -117,6 +117,9 @@ pub struct StackConfig {
     pub udp_fair_drop: bool,
     /// Maximum number of TCP connections of each shard. 0 disables TCP.
     pub tcp_connections_max: usize,
+    /// Whether TCP's packet memory is shared fairly between source prefixes; where false, whichever
+    /// connection takes memory first keeps it.
+    pub tcp_fair_memory: bool,
     /// Maximum number of ping sockets.
     pub ping_sockets_max: usize,
     /// Maximum number of raw sockets, [`limits::RAW_SOCKETS_MAX`] at most. 0 disables them: a raw
@@ -166,6 +169,7 @@ impl Default for StackConfig {
             udp_memory_bytes: limits::UDP_MEMORY,
             udp_fair_drop: true,
             tcp_connections_max: 0,
+            tcp_fair_memory: true,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),

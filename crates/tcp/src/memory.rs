@@ -125,6 +125,8 @@ pub(crate) struct ConnectionMemory {
     held: u64,
     /// Memory is short, and a prefix with less than its fair share has grown since the last relief.
     contested: bool,
+    /// Whether prefixes are guaranteed their fair share.
+    is_fair: bool,
     holders: Box<[MemoryHolder]>,
     shares: Shares,
     /// Two lists for each share: of connections that hold more than [`FLOOR`], and of the others.
@@ -147,11 +149,17 @@ impl ConnectionMemory {
             frames: None,
             held: 0,
             contested: false,
+            is_fair: true,
             holders,
             shares,
             lists,
             unweighed,
         }
+    }
+
+    /// The same where whichever connection takes memory first keeps it, unless `is_fair`.
+    pub(crate) fn sharing(self, is_fair: bool) -> Self {
+        Self { is_fair, ..self }
     }
 
     /// There is a connection with that peer at `index`.
@@ -305,7 +313,7 @@ impl ConnectionMemory {
     fn missing(&self, index: u32) -> u64 {
         let held = self.prefix_weight(index);
         let prefixes = self.shares.prefixes(ALL) as u64 + u64::from(held == 0);
-        if prefixes < 2 {
+        if prefixes < 2 || !self.is_fair {
             return 0;
         }
         (self.shared() / prefixes).saturating_sub(held)
@@ -361,7 +369,7 @@ impl ConnectionMemory {
 
     /// The connection to end, if any.
     pub(crate) fn victim(&mut self, now: Instant) -> Option<u32> {
-        if !self.is_crowded() {
+        if !self.is_crowded() || !self.is_fair && !self.is_exceeded() {
             return None;
         }
         self.weigh_others(WEIGHED_BEFORE);

@@ -201,6 +201,10 @@ pub struct TcpConfig {
     /// and not read. Never more than half of the pool's frames, or what other users leave of them,
     /// so that packets can still arrive.
     pub memory_bytes: u64,
+    /// Whether that memory is shared between source prefixes: each is guaranteed its fair share,
+    /// and where memory is short connections of the prefixes that hold most are reset. Where false,
+    /// whichever connection takes memory first keeps it.
+    pub fair_memory: bool,
     /// The duration of TIME-WAIT: twice the maximum segment lifetime (2 MSL).
     pub time_wait: Duration,
 }
@@ -214,6 +218,7 @@ impl Default for TcpConfig {
             ephemeral: 32_768..=60_999,
             time_waits_max: limits::TCP_TIME_WAITS,
             memory_bytes: u64::MAX,
+            fair_memory: true,
             time_wait: limits::TCP_TIME_WAIT,
         }
     }

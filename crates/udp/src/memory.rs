@@ -42,6 +42,8 @@ const REVIEW_MAX: usize = 16;
 #[derive(Clone, Copy, Default, Debug)]
 struct BufferHolder {
     held: u64,
+    /// Datagrams that it has taken since it was opened.
+    taken: u64,
     /// It gave something back since it was last refused.
     gave: bool,
     /// Its account's limit is lower than its own.
@@ -107,6 +109,12 @@ impl SocketMemory {
         }
         self.held = (self.held + used).saturating_sub(holder.held);
         holder.held = used;
+        holder.taken += 1;
+    }
+
+    /// Datagrams that the socket has taken since it was opened.
+    pub(crate) fn taken(&self, index: u32) -> u64 {
+        self.holders.get(index as usize).map_or(0, |holder| holder.taken)
     }
 
     /// The socket was refused a datagram.

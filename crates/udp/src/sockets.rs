@@ -559,6 +559,14 @@ impl<I: Intake> Udp<I> {
         Ok((body.intake.len(), body.intake.charged(), refused.total()))
     }
 
+    /// Datagrams that the socket has taken since it was opened, read or not.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn taken(&self, id: SocketId) -> Result<u64, SocketClosed> {
+        self.body(id).map(|_| self.memory.taken(id.index() as u32))
+    }
+
     /// What the socket refused since it was opened, and why.
     ///
     /// # Errors

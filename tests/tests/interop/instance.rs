@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::binary::floodwall;
@@ -145,6 +146,17 @@ impl Instance {
     /// Memory that it holds, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         resident(self.process.id())
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.process.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its own end; what it said.
+    pub(crate) fn wait(self, limit: Duration) -> Said {
+        self.process.wait(limit)
     }
 
     /// Ends it, and it ends well; its last `stat`, and what it said.

@@ -19,6 +19,8 @@ mod client;
 mod command;
 mod configured;
 mod cookies;
+mod distant;
+mod draining;
 mod echo;
 mod endurance;
 mod few_connections;

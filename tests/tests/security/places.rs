@@ -49,8 +49,18 @@ impl World {
         Self::with(PLACES, services)
     }
 
-    fn with(places: usize, mut services: Vec<Box<dyn Application>>) -> Self {
-        let mut config = StackConfig { tcp_connections_max: places, ..ethernet_config(HOST) };
+    /// One whose memory belongs to whichever connection takes it first.
+    pub(crate) fn unfair(services: Vec<Box<dyn Application>>) -> Self {
+        let defaults = StackConfig { tcp_connections_max: PLACES, ..ethernet_config(HOST) };
+        Self::of(StackConfig { tcp_fair_memory: false, ..defaults }, services)
+    }
+
+    fn with(places: usize, services: Vec<Box<dyn Application>>) -> Self {
+        let config = StackConfig { tcp_connections_max: places, ..ethernet_config(HOST) };
+        Self::of(config, services)
+    }
+
+    fn of(mut config: StackConfig, mut services: Vec<Box<dyn Application>>) -> Self {
         let [eth] = config.interfaces.as_mut_slice() else { panic!("one interface") };
         *eth = InterfaceConfig {
             gateways: FAMILIES.into_iter().map(|family| addr(family, PEER)).collect(),

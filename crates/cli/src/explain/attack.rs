@@ -87,7 +87,7 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
         let over = between.udp(socket.local, |u| u.over_share);
         let challenged = between.udp(socket.local, |u| u.challenged);
         let rate = over + challenged;
-        if rate < FLOOR {
+        if rate < FLOOR || super::bounds::is_hardly_read(between, socket) {
             continue;
         }
         let says = format!(

@@ -1,13 +1,28 @@
 //! What is not an attack: applications that do not keep up, bounds, the path.
 
 use super::{Explanation, TroubleKind};
+use crate::listeners::UdpReport;
 use crate::rates::{ReportDifference, short};
-use floodwall_dispatch::WorkerCounter;
+use floodwall_dispatch::{FLOOD_RATE_MIN, WorkerCounter};
 
 /// Below this many events a second a rule is silent.
 const FEW: f64 = 5.0;
 /// The share of segments sent again from which on the path is called lossy.
 const LOSS: f64 = 0.02;
+
+/// A reader that takes fewer datagrams a second than this is slow, whichever refusals its full
+/// queue causes, up to so many a second: one client alone is over its share of a queue that is
+/// never emptied.
+const SLOW_READER: f64 = FLOOD_RATE_MIN;
+const REFUSED_MAX: f64 = 50.0 * FLOOD_RATE_MIN;
+
+/// Whether a socket refuses because it is hardly read.
+pub(super) fn is_hardly_read(between: &ReportDifference<'_>, socket: &UdpReport) -> bool {
+    let at = socket.local;
+    let refused = between.udp(at, |u| u.full + u.over_share + u.challenged);
+    let taken = between.udp(at, |u| u.taken);
+    socket.waiting > 0 && (FEW..REFUSED_MAX).contains(&refused) && taken < SLOW_READER
+}
 
 /// Queues that fill because their reader does not keep up.
 pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanation> {
@@ -16,20 +31,24 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanati
         let full = between.udp(socket.local, |u| u.full);
         let over = between.udp(socket.local, |u| u.over_share + u.challenged);
         // Under a flood the heavy senders are refused first; then the reader is not the reason.
-        if full < FEW || over > full {
+        let hardly_read = is_hardly_read(between, socket);
+        if !hardly_read && (full < FEW || over > full) {
             continue;
         }
+        let refused = full + over;
         let says = format!(
             "the receive queue of the socket is full, {} datagrams a second are refused: its \
              reader does not keep up",
-            short(full)
+            short(refused)
         );
         let place = socket.local.to_string();
         let finding =
-            Explanation::new(TroubleKind::SlowApplication, "UDP receive queue", place, full)
+            Explanation::new(TroubleKind::SlowApplication, "UDP receive queue", place, refused)
                 .says(says);
         let waiting = format!("{} datagrams of {} bytes wait", socket.waiting, socket.charged);
-        all.push(finding.shows("full", full).fact(waiting));
+        let taken = between.udp(socket.local, |u| u.taken);
+        let finding = finding.shows("full", full).shows("over_share, challenged", over);
+        all.push(finding.fact(format!("taken {}/s", short(taken))).fact(waiting));
     }
     for listener in &between.after.listeners {
         let overflow = between.counter("TcpExtListenOverflows");

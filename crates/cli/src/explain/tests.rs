@@ -119,6 +119,7 @@ fn a_syn_flood_is_told_with_its_service() {
 #[test]
 fn a_udp_flood_is_told_with_its_service() {
     let mut after = later();
+    after.udp_sockets[0].taken = 20_000;
     after.udp_sockets[0].over_share = 90_000;
     after.udp_sockets[0].full = 500;
     is(&after, TroubleKind::Attack, "UDP flood", "[::]:7001");

@@ -36,6 +36,7 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
             for _ in 0..32 {
                 let _ = socket.send_to(b"flood", "10.0.0.2:9");
             }
+            let _ = socket.send_to(b"ask", "10.0.0.2:7001");
             if over.load(Ordering::Relaxed) {
                 break;
             }
@@ -57,6 +58,9 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
     let top = running.json(&["top", "-n", "1", "--json"]);
     assert!(top["interfaces"][0]["in_packets"].as_f64().unwrap() > 200.0, "{top}");
     assert_eq!(top["refusals"][0]["reason"], "UdpNoPort", "{top}");
+    let services = top["services"].as_array().unwrap();
+    let echo = services.iter().find(|it| it["local"] == "[::]:7001").unwrap();
+    assert!(echo["datagrams"].as_f64().unwrap() > 10.0 && echo["opened"].is_null(), "{top}");
     let text = running.text(&["top", "-n", "1"]);
     assert!(text.contains("\nSERVICE") && text.contains("tcp [::]:80"), "{text}");
     let said = running.wait_said("flood begins: flood of closed ports, ");
@@ -256,4 +260,85 @@ fn a_real_prometheus_scrapes_and_its_rules_and_the_dashboards_queries_are_answer
     let empty: Vec<_> =
         empty.iter().filter(|query| !known.iter().any(|name| query.contains(name))).collect();
     assert!(empty.is_empty(), "no answer to {empty:#?}");
+}
+
+/// Nanoseconds of processor time that the threads of a process have had: the workers, all others.
+fn ran(process: u32) -> (u64, u64) {
+    let mut ran = (0, 0);
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
+        let read = |name| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let nanos = read("schedstat").split(' ').next().and_then(|n| n.parse::<u64>().ok());
+        let sum = if read("comm").starts_with("worker") { &mut ran.0 } else { &mut ran.1 };
+        *sum += nanos.unwrap_or(0);
+    }
+    ran
+}
+
+/// What `top`, a scrape of the metrics every five seconds, the watch for floods and the log cost,
+/// in parts of a core: at the workers, at the other threads of `run`, in `top` itself. Under a
+/// flood workers take what there is, so that their part shows at rest only.
+#[test]
+fn watching_costs_at_most_a_hundredth_of_a_core() {
+    const LENGTH: Duration = Duration::from_secs(20);
+    if !may() || std::env::var_os("FLOODWALL_DEEP").is_none_or(|deep| deep == "0") {
+        eprintln!("skipped: FLOODWALL_DEEP=1 runs it, as root");
+        return;
+    }
+    let running = start("cost");
+    let done = Arc::new(AtomicBool::new(false));
+    for flooded in [false, true] {
+        let over = Arc::clone(&done);
+        let flood = running.within(move || {
+            let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+            while flooded && !over.load(Ordering::Relaxed) {
+                (0..64).for_each(|_| _ = socket.send_to(b"flood", "10.0.0.2:9"));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        let mut parts = Vec::new();
+        for watched in [false, true] {
+            let seconds = LENGTH.as_secs().to_string();
+            let top = watched.then(|| {
+                let mut top = Command::new(crate::support::BIN);
+                top.args(["top", "--json", "-n", &seconds, "--socket"]).arg(running.socket());
+                top.stdout(std::process::Stdio::null()).spawn().unwrap()
+            });
+            let (before, mut own) = (ran(running.child.id()), 0);
+            for second in 0..LENGTH.as_secs() {
+                if watched && second % 5 == 0 {
+                    let scrape = running.within(|| {
+                        let mut stream = TcpStream::connect("127.0.0.1:9100").unwrap();
+                        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                        let mut text = String::new();
+                        stream.read_to_string(&mut text).unwrap();
+                    });
+                    scrape.join().unwrap();
+                }
+                std::thread::sleep(Duration::from_secs(1));
+                own = top.as_ref().map_or(0, |top| ran(top.id()).1.max(own));
+            }
+            let after = ran(running.child.id());
+            parts.push([after.0 - before.0, after.1 - before.1, own]);
+            top.into_iter().for_each(|mut top| _ = top.wait());
+        }
+        let part = |nanos: u64| nanos as f64 / LENGTH.as_nanos() as f64 * 100.0;
+        let more = |at: usize| part(parts[1][at].saturating_sub(parts[0][at]));
+        let words = if flooded { "under flood" } else { "at rest" };
+        eprintln!(
+            "{words}: unwatched, workers {:.3} %, other threads {:.3} % of a core; watched, {:.3} \
+             and {:.3} %; top {:.3} %",
+            part(parts[0][0]),
+            part(parts[0][1]),
+            part(parts[1][0]),
+            part(parts[1][1]),
+            part(parts[1][2]),
+        );
+        let at_workers = if flooded { 0.0 } else { more(0) };
+        let all = at_workers + part(parts[1][1]) + part(parts[1][2]);
+        assert!(all <= 1.0, "{words}: {all:.3} % of a core");
+        done.store(true, Ordering::Relaxed);
+        flood.join().unwrap();
+        done.store(false, Ordering::Relaxed);
+    }
 }

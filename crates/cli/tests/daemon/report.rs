@@ -64,7 +64,9 @@ fn report(args: &[&str], folder: &Folder) -> String {
 fn a_drill_writes_a_page_with_its_floors_shares_machine_and_command() {
     let folder = Folder::new("drill-report");
     let text = report(&["drill", "--sim", "--seconds", "1"], &folder);
-    for part in ["floors hold", "guaranteed", "IPv6", " % floor", "--sim --seconds 1"] {
+    for part in
+        ["floors hold", "guaranteed", "published", "99.3 to 100 %", "IPv6", "99 % floor", "--sim"]
+    {
         assert!(text.contains(part), "{part}");
     }
     // A folder that cannot be made is a failure with a sentence.

@@ -124,10 +124,15 @@ impl Instance {
         for words in
             ["addr add 10.0.0.1/24 dev fw0", "addr add fd00::1/64 dev fw0 nodad", "link set fw0 up"]
         {
-            let mut ip = Command::new("nsenter");
-            ip.args(["-t", &self.child.id().to_string(), "-n", "ip"]);
-            assert!(ip.args(words.split(' ')).status().unwrap().success());
+            self.beside(&format!("ip {words}"));
         }
+    }
+
+    /// Runs a command on the kernel's side.
+    pub(crate) fn beside(&self, words: &str) {
+        let mut beside = Command::new("nsenter");
+        beside.args(["-t", &self.child.id().to_string(), "-n"]).args(words.split(' '));
+        assert!(beside.status().unwrap().success(), "{words}");
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

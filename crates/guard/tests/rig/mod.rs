@@ -30,7 +30,8 @@ pub const SERVER: (&str, &str) = ("10.77.0.1", "fd77::1");
 pub const CLIENT: (&str, &str) = ("10.77.0.2", "fd77::2");
 /// The interface of the server.
 pub const IFACE: &str = "gd0";
-const PEER: &str = "gd1";
+/// Its peer, the client's.
+pub const PEER: &str = "gd1";
 
 pub fn skip(why: &str) {
     eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
@@ -50,6 +51,14 @@ fn unshare() -> bool {
     #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
     let own = rustix::thread::unshare(UnshareFlags::NEWNET);
     own.is_ok() && ip("link set lo up")
+}
+
+/// Puts a program that passes everything on an interface, as long as the link is kept.
+pub fn passes(name: &str) -> std::io::Result<HostLink> {
+    let mut a = Assembler::new();
+    a.set(Register::R0, 2).exit();
+    let pass = HostProgram::load(&a.finish().unwrap(), HostProgramKind::Xdp)?;
+    HostLink::attach(&pass, interface(name)?.0, false)
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -90,12 +99,7 @@ impl Rig {
             }
             up(PEER, CLIENT);
         });
-        let attached = rig.run(|| {
-            let mut a = Assembler::new();
-            a.set(Register::R0, 2).exit();
-            let pass = HostProgram::load(&a.finish().unwrap(), HostProgramKind::Xdp)?;
-            HostLink::attach(&pass, interface(PEER)?.0, false).map(core::mem::forget)
-        });
+        let attached = rig.run(|| passes(PEER).map(core::mem::forget));
         if let Err(error) = attached {
             skip(&format!("no XDP program for the peer: {error}"));
             return None;

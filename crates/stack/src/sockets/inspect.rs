@@ -31,6 +31,8 @@ pub struct UdpSocketReport {
     pub local: SocketAddr,
     /// The peer that it is connected to.
     pub remote: Option<SocketAddr>,
+    /// Datagrams that it has taken since it was opened.
+    pub taken: u64,
     /// Datagrams that wait to be read.
     pub waiting: usize,
     /// Their true bytes, which are charged to the socket.
@@ -77,6 +79,7 @@ impl Stack {
             Some(UdpSocketReport {
                 local,
                 remote: self.sockets.udp.peer_addr(id).ok().flatten(),
+                taken: self.sockets.udp.taken(id).unwrap_or(0),
                 waiting,
                 charged,
                 sending: self.sockets.udp.sending(id).unwrap_or(0),

@@ -24,6 +24,7 @@ impl RetryKey {
         0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
     );
 
+    #[expect(clippy::indexing_slicing, reason = "below its length, and at compile time")]
     const fn new(zero: u128, mask: u128) -> Self {
         let (mut powers, mut power, mut n) = ([0; 128], zero, 0);
         while n < 128 {

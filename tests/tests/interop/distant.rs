@@ -1,0 +1,133 @@
+//! A download over a round trip of 300 ms beside 64 readers of another network that take little of
+//! much: Linux clients against `floodwall run`, over a TAP and a long cable behind a router.
+//!
+//! Claims: no download is reset, and it keeps its goodput.
+
+#![expect(clippy::disallowed_methods, reason = "clients run in real time")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use floodwall_device::{Tun, TunConfig, TunKind};
+
+use crate::cable::{Cable, CableConfig};
+use crate::command::ip;
+use crate::instance::Instance;
+use crate::link::{Kind, give_v6};
+use crate::namespace::{available, inside_alone, is_deep, pause, set, tell, until};
+use crate::site::{Host, Site};
+
+const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
+const FLAGS: &str = "--address 10.77.0.1/16 --address fd77::1/48 --gateway 10.77.3.1 \
+                     --gateway fd77:0:0:3::1 --service http:8080";
+/// Half the round trip.
+const ONE_WAY: Duration = Duration::from_millis(150);
+const READERS: usize = 64;
+/// Longest time that a client waits for anything.
+const PATIENCE: Duration = Duration::from_secs(8);
+const HUGE: &[u8] = b"GET /bytes/100000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn connect(number: usize) -> std::io::Result<TcpStream> {
+    let to = SocketAddr::new(OURS[number % 2].parse().unwrap(), 8080);
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(HUGE)?;
+    Ok(stream)
+}
+
+/// One end of the cable, in the calling thread's namespace.
+fn end(name: &str, v4: &str, v6: &str) -> Option<Tun> {
+    let config =
+        TunConfig { kind: TunKind::Tun, queues: 1, vnet_header: false, up: true, mtu: Some(1500) };
+    let tun = available(Tun::open(name, &config))?.pop()?;
+    // The cable has the queue.
+    assert!(ip(&format!("link set {name} txqueuelen 5000")));
+    (ip(&format!("addr add {v4} dev {name}")) && give_v6(v6, name)).then_some(tun)
+}
+
+/// A host at the far end of a cable behind a router.
+fn far_away(router: &Host) -> Option<(Host, Cable)> {
+    let near = router.inside(|| {
+        set("net/ipv4/ip_forward", "1");
+        set("net/ipv6/conf/all/forwarding", "1");
+        end("cable0", "10.78.0.1/24", "fd78::1/64")
+    })?;
+    let far = Host::alone();
+    let its = far.inside(|| {
+        assert!(ip("link set lo up"));
+        let tun = end("cable1", "10.78.0.2/24", "fd78::2/64")?;
+        assert!(ip("route add default via 10.78.0.1"));
+        assert!(ip("-6 route add default via fd78::1"));
+        // One download must not know the path of the one before.
+        set("net/ipv4/tcp_no_metrics_save", "1");
+        Some(tun)
+    })?;
+    let config = CableConfig { rate: 100_000_000, delay: ONE_WAY, queue: 4 * ONE_WAY };
+    Some((far, Cable::lay([near, its], config)))
+}
+
+/// Bytes that a download of each family gets in that time, together.
+fn download(far: &Host, time: Duration) -> u64 {
+    far.inside(|| {
+        thread::scope(|scope| {
+            let download = |number| {
+                let (mut stream, begun) = (connect(number).unwrap(), Instant::now());
+                let (mut room, mut bytes) = (vec![0; 1 << 16], 0);
+                while begun.elapsed() < time {
+                    let got = stream.read(&mut room);
+                    bytes += got.unwrap_or_else(|error| panic!("after {bytes} bytes: {error}"));
+                }
+                bytes as u64
+            };
+            let both = [0, 1].map(|number| scope.spawn(move || download(number)));
+            both.into_iter().map(|it| it.join().unwrap()).sum()
+        })
+    })
+}
+
+/// Takes 2.9 kB of each every 80 ms until it is over.
+fn drip(is_over: &AtomicBool) {
+    let mut readers: Vec<_> = (0..READERS).map(|n| connect(n).unwrap()).collect();
+    readers.iter().for_each(|reader| reader.set_nonblocking(true).unwrap());
+    while !is_over.load(Ordering::Relaxed) {
+        readers.iter_mut().for_each(|reader| _ = reader.read(&mut [0; 2900]));
+        pause(Duration::from_millis(80));
+    }
+}
+
+#[test]
+fn a_distant_download_keeps_its_goodput_beside_readers_that_take_little_of_much() {
+    inside_alone(|| {
+        let site = Site::new(1500);
+        let [attacker, router] = [9, 3].map(|number| site.host_of_own_network(number));
+        let Some((far, cable)) = far_away(&router) else { return };
+        let Some(instance) = Instance::start(&site, Kind::Tap, FLAGS) else { return };
+        let ping = |ours: &str| far.is_answered(ours);
+        assert!(OURS.into_iter().all(|ours| until(PATIENCE, || ping(ours))), "it is far away");
+        let (rounds, time) = if is_deep() { (6, 10) } else { (1, 4) };
+        let time = Duration::from_secs(time);
+        let alone: u64 = (0..rounds).map(|_| download(&far, time)).sum();
+        let is_over = AtomicBool::new(false);
+        let beside: u64 = thread::scope(|scope| {
+            scope.spawn(|| attacker.inside(|| drip(&is_over)));
+            pause(Duration::from_secs(1));
+            let beside = (0..rounds).map(|_| download(&far, time)).sum();
+            is_over.store(true, Ordering::Relaxed);
+            beside
+        });
+        let part = beside as f64 / alone as f64;
+        tell(&format!(
+            "{beside} bytes beside {READERS} readers, {alone} alone: {:.1} %; {:?} packets lost on \
+             the cable",
+            part * 100.0,
+            cable.drops()
+        ));
+        assert!(alone > 1_000_000, "{alone} bytes alone");
+        // By chance and by other work, beside what slow readers take.
+        assert!(part >= if is_deep() { 0.9 } else { 0.5 }, "{beside} of {alone} bytes");
+        instance.end();
+    });
+}
