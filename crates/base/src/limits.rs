@@ -323,6 +323,8 @@ pub const SOCKET_COMMANDS_WAITING: usize = 256;
 pub const TCP_CHALLENGES_PER_SECOND: u32 = 5;
 /// Smallest segment size that a peer's option makes us send.
 pub const TCP_MSS_FLOOR: u16 = 88;
+/// Pairs of addresses between which TCP segments pass without the network layer's questions.
+pub const TCP_ADMITTED_ENDS: usize = 8;
 /// Records of TIME-WAIT of one shard, by default.
 pub const TCP_TIME_WAITS: usize = 16_384;
 /// Holes in what one TCP connection has received, plus one: losses of a large window.

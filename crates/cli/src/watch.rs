@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use floodwall_base::{Counter, IfIndex, Randomness};
+use floodwall_base::{Counter, IfIndex, MacAddr, Randomness};
 use floodwall_device::LinkState;
 use floodwall_dispatch::{Clock, Control, ControlQueue, CrewReader, Shown, Stop, WorkerCommand};
 use floodwall_stack::Host;
@@ -45,6 +45,9 @@ pub(crate) struct WatchedCounters {
     carries: bool,
     /// The MTU that the stack knows, and the most that is configured.
     mtu: (u32, u32),
+    /// Its name and link address, as an administrator may have changed them.
+    name: String,
+    mac: Option<MacAddr>,
 }
 
 /// The state of the watch thread: links, DNS file, cookie keys, control handles.
@@ -70,10 +73,33 @@ pub(crate) struct WatchedLink {
 /// The links of these devices, as far as the system reports their state.
 pub(crate) fn links(links: Vec<WatchedLink>) -> Vec<WatchedCounters> {
     let watched = |WatchedLink { iface, name, mtu, mtu_max }: WatchedLink| {
-        let mtu = (mtu, mtu_max.unwrap_or(u32::MAX));
-        Some(WatchedCounters { iface, state: LinkState::new(&name).ok()?, carries: true, mtu })
+        let (mtu, state) = ((mtu, mtu_max.unwrap_or(u32::MAX)), LinkState::new(&name).ok()?);
+        let mac = state.mac();
+        Some(WatchedCounters { iface, state, carries: true, mtu, name, mac })
     };
     links.into_iter().filter_map(watched).collect()
+}
+
+impl WatchedCounters {
+    /// Says where its name or link address is another. Both are followed by nothing but this line:
+    /// devices hold an interface by its number, and our station has a link address of its own, or
+    /// keeps the one that it began with.
+    fn tell_changes(&mut self) {
+        // One that is gone is its device's to tell.
+        let Some(name) = self.state.name() else { return };
+        if name != self.name {
+            let before = std::mem::replace(&mut self.name, name);
+            info!(event = "renamed", "{before} is called {} now, and used as before", self.name);
+        }
+        let mac = self.state.mac();
+        if let (Some(now), true) = (mac, mac != self.mac) {
+            self.mac = mac;
+            info!(
+                event = "link_address",
+                "{} has the link address {now} now; our station keeps its own", self.name
+            );
+        }
+    }
 }
 
 impl StatWatch {
@@ -111,6 +137,7 @@ impl StatWatch {
 
     fn look_at_links(&mut self) {
         for link in &mut self.links {
+            link.tell_changes();
             let (iface, carries) = (link.iface, link.state.carries());
             // An interface that is gone keeps its last MTU.
             let mtu = link.state.mtu().map_or(link.mtu.0, |mtu| mtu.min(link.mtu.1));
@@ -122,6 +149,7 @@ impl StatWatch {
                     }))
                     .is_ok()
             {
+                info!(event = "mtu", "{}: packets of up to {mtu} bytes from now on", link.name);
                 link.mtu.0 = mtu;
             }
             if carries == link.carries {

@@ -195,7 +195,10 @@ impl AfPacket {
     }
 
     /// Keeps a place for the kernel's half, until the device closes.
-    pub fn place(&mut self, placement: Placement) {
+    pub fn place(&mut self, mut placement: Placement) {
+        if let Some(line) = self.line.as_ref().filter(|line| line.is_on_demand()) {
+            line.set_halves(placement.halves());
+        }
         self.beside = placement.is_beside();
         self.takes_turns = self.beside;
         self.placement = Some(placement);
@@ -208,6 +211,11 @@ impl AfPacket {
             let _ = socket::filter(self.socket.as_fd(), Accept::NotOf(station));
         }
         self.line = line;
+    }
+
+    /// Whether a program is at the interface for as long as the device is open.
+    pub(crate) fn has_program(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| !line.is_on_demand())
     }
 
     /// Where the kernel's half runs, if that was arranged.
@@ -243,7 +251,10 @@ impl AfPacket {
     fn mtu(&mut self) -> usize {
         if !self.knows_mtu {
             self.knows_mtu = true;
-            let interface = KernelInterface { socket: &self.socket, name: &self.info.name };
+            let name = socket::bound_index(self.socket.as_fd())
+                .and_then(|index| crate::interface::name_by(&self.socket, index))
+                .unwrap_or_default();
+            let interface = KernelInterface { socket: &self.socket, name: &name };
             self.info.mtu = interface.mtu().unwrap_or(self.info.mtu);
         }
         self.info.mtu as usize
@@ -448,6 +459,9 @@ impl Device for AfPacket {
             match arrival {
                 PacketArrival::Packet(packet) => {
                     self.stats.count_rx(packet.len());
+                    if let Some(line) = &mut self.line {
+                        line.sees(packet.first());
+                    }
                     let _ = burst.push(packet);
                     taken += 1;
                 }
@@ -546,7 +560,7 @@ impl Device for AfPacket {
     }
 
     fn waits_for_core(&self) -> bool {
-        self.beside && self.line.is_some()
+        self.beside && self.line.as_ref().is_some_and(PacketLine::is_attached)
     }
 
     fn pending(&self) -> bool {

@@ -24,12 +24,14 @@ pub(crate) mod bpf;
 mod card;
 mod cookie_programs;
 mod cookies;
+mod demand;
 mod destination_maps;
 mod failure;
 mod features;
 mod filter;
 mod filter_tables;
 mod first_line;
+mod line_switch;
 mod link_station;
 mod own_half;
 pub(crate) mod packet_line;
@@ -227,7 +229,7 @@ impl AfXdp {
         if station.is_shared {
             notes.push(shared::NOTE.to_owned());
         }
-        attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
+        attach(name, &steering, index.cast_unsigned(), config.mode, &mut notes)?;
         let is_generic =
             config.mode == XdpMode::Generic || notes.iter().any(|note| note.starts_with("generic"));
         steering.reach_peer(&plan, is_generic, &mut notes);
@@ -267,7 +269,7 @@ impl AfXdp {
             blocks: if number == 0 { 16 } else { 2 },
             ..AfPacketConfig::default()
         };
-        let guard = shared.steering.guard();
+        let filter = shared.steering.filter();
         let groups = AfPacket::open(&info.name, &wanted)?;
         let unattached = queue::open().map_err(io("open an AF_XDP socket"))?;
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)
@@ -289,7 +291,7 @@ impl AfXdp {
             placement: None,
             beside: false,
             turn: FilterTurn::default(),
-            told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
+            told: filter.map(|filter| filter.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
             overflowed: false,
             took: 0,
@@ -381,7 +383,7 @@ impl AfXdp {
             return self.run_taken_half(wanted);
         }
         let Some(queue) = &self.queue else { return };
-        let guard = self.shared.steering.guard();
+        let filter = self.shared.steering.filter();
         let mut there = queue.waiting();
         let Some(placement) = self.placement.as_mut().filter(|placement| placement.is_ours())
         else {
@@ -390,7 +392,7 @@ impl AfXdp {
         if !self.own_half.must_run(there, self.turn.presses()) {
             placement.hold();
         } else {
-            let refused = || guard.map_or(0, |guard| guard.unknown(self.number));
+            let refused = || filter.map_or(0, |filter| filter.unknown(self.number));
             let mut seen = there as u64 + refused();
             for _ in 0..POLLS_MAX {
                 // The first run takes it from the card, which may be at it and not let go.
@@ -429,7 +431,7 @@ impl AfXdp {
     /// Frames that wait, and all that were dropped or answered at the interface since the start.
     fn judged(&self) -> u64 {
         let steering = &self.shared.steering;
-        let dropped = steering.guard().map_or(0, |guard| guard.dropped(self.number));
+        let dropped = steering.filter().map_or(0, |filter| filter.dropped(self.number));
         let answered = steering.cookies().map_or(0, |cookies| cookies.judged(self.number));
         dropped + answered + self.queue.as_ref().map_or(0, XdpQueue::waiting) as u64
     }
@@ -602,9 +604,9 @@ impl Device for AfXdp {
     }
 
     fn rest(&mut self) {
-        if let Some(guard) = self.shared.steering.guard() {
+        if let Some(filter) = self.shared.steering.filter() {
             let room = if self.beside { BURST_MAX } else { self.shared.ring as usize / 2 };
-            self.turn.rest(guard, self.number, room);
+            self.turn.rest(filter, self.number, room);
         }
         if let Some(placement) = &mut self.placement {
             placement.rest();
@@ -628,8 +630,8 @@ impl Device for AfXdp {
         if self.number == 0 {
             self.shared.steering.look_after(now);
         }
-        let Some(guard) = self.shared.steering.guard() else { return };
-        let admitted = guard.admitted(self.number);
+        let Some(filter) = self.shared.steering.filter() else { return };
+        let admitted = filter.admitted(self.number);
         let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
         let unverified = self.waiting.turn(self.took, waiting, admitted);
         let credit = credit.map(|credit| match credit {
@@ -637,18 +639,18 @@ impl Device for AfXdp {
             _ => credit.min(self.unverified_packet_places().saturating_sub(unverified)),
         });
         let room = (self.shared.ring as usize / 2).saturating_sub(waiting).max(BURST_MAX);
-        self.turn.begin(guard, now, self.number, (credit, room));
+        self.turn.begin(filter, now, self.number, (credit, room));
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.press(self.number, credit.is_some());
         }
-        self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
+        self.overflowed |= self.turn.has_refused(filter, self.number) && !self.own_half.saw_all();
     }
 
     fn want(&mut self, wanted: &RxFilter) {
         let steering = &self.shared.steering;
-        if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
-            guard.wants().tell(self.number, told, wanted, steering.is_shared());
-            self.turn.want(guard, self.number, wanted);
+        if let (Some(filter), Some(told)) = (steering.filter(), &mut self.told) {
+            filter.wants().tell(self.number, told, wanted, steering.is_shared());
+            self.turn.want(filter, self.number, wanted);
         }
     }
 
@@ -664,16 +666,16 @@ impl Device for AfXdp {
     }
 
     fn knows_established_flows(&self) -> bool {
-        self.shared.steering.guard().is_some()
+        self.shared.steering.filter().is_some()
     }
 
     fn has_overflowed(&mut self) -> bool {
-        core::mem::take(&mut self.overflowed) && self.shared.steering.guard().is_some()
+        core::mem::take(&mut self.overflowed) && self.shared.steering.filter().is_some()
     }
 
     fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
-        if let Some(guard) = self.shared.steering.guard() {
-            self.turn.mark_established(guard, now, established.first());
+        if let Some(filter) = self.shared.steering.filter() {
+            self.turn.mark_established(filter, now, established.first());
         }
     }
 
@@ -695,8 +697,8 @@ impl Device for AfXdp {
             all.rx_malformed += kernel.rx_invalid_descs;
             all.tx_refused += kernel.tx_invalid_descs;
         }
-        if let Some(guard) = self.shared.steering.guard() {
-            guard.count(self.number, &mut all);
+        if let Some(filter) = self.shared.steering.filter() {
+            filter.count(self.number, &mut all);
         }
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.count(self.number, &mut all);

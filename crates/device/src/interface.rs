@@ -16,6 +16,8 @@ const ARPHRD_ETHER: u16 = libc::ARPHRD_ETHER;
 /// Numbers of the questions for the length of an interface's queue (`linux/sockios.h`), which
 /// `libc` does not name.
 const SIOCGIFTXQLEN: libc::Ioctl = 0x8942;
+/// The same, for the name of a number.
+const SIOCGIFNAME: libc::Ioctl = 0x8910;
 const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
 
 /// A socket that answers questions about interfaces.
@@ -40,10 +42,26 @@ impl InterfaceControl {
         self.0.as_raw_fd()
     }
 
+    /// The name that the interface numbered `index` has now.
+    pub(crate) fn name_of(&self, index: i32) -> io::Result<String> {
+        name_by(&self.0, index)
+    }
+
     /// The interface `name`.
     pub(crate) fn interface<'a>(&'a self, name: &'a str) -> KernelInterface<'a, OwnedFd> {
         KernelInterface { socket: &self.0, name }
     }
+}
+
+/// The name that the interface numbered `index` has now, by any socket of its namespace.
+pub(crate) fn name_by(socket: &impl AsFd, index: i32) -> io::Result<String> {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut question: libc::ifreq = unsafe { core::mem::zeroed() };
+    question.ifr_ifru.ifru_ifindex = index;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the request takes one `ifreq`, which outlives the call.
+    let result = unsafe { libc::ioctl(fd, SIOCGIFNAME, &raw mut question) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(name_in(&question)) }
 }
 
 /// One interface, by any socket of its namespace.
@@ -155,6 +173,8 @@ mod tests {
         let control = InterfaceControl::open().unwrap();
         let lo = control.interface("lo");
         assert_eq!(lo.index().unwrap(), 1);
+        assert_eq!(control.name_of(1).unwrap(), "lo");
+        assert!(control.name_of(i32::MAX).is_err());
         assert!(lo.mtu().unwrap() >= 1280);
         lo.carries().unwrap();
         for name in ["", "a-name-that-is-too-long", "no/such", "no-such-if"] {

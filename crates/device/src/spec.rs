@@ -284,14 +284,11 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
     let mut notes = device.notes();
-    // A program at the interface costs a veth the segmented frames of its peer, so that bulk
-    // becomes slower: it is there where it is asked for.
-    let is_asked_for = matches!(config.first_line, FirstLineMode::Filter | FirstLineMode::Cookies);
-    if let Some(station) = config.station.filter(|_| is_asked_for) {
+    if let Some(station) = config.station {
         let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
         device.set_line(station, line);
     }
-    let wanted = placement_of(config, device.knows_established_flows());
+    let wanted = placement_of(config, device.has_program());
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);

@@ -69,6 +69,8 @@ pub struct DeviceStats {
     /// Looks, one a second, that found our program gone from its interface: another program of the
     /// system took it off. It is attached again as soon as its place is free.
     pub rx_program_lost: u64,
+    /// Times that the program of a `packet:` interface was attached because of a flood.
+    pub rx_program_attached: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
     pub tx_refused: u64,
     /// Dropped because the interface was down.
@@ -80,7 +82,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 29] {
+    pub const fn named(&self) -> [(&'static str, u64); 30] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -108,6 +110,7 @@ impl DeviceStats {
             ("rx_cookies_proven", self.rx_cookies_proven),
             ("rx_cookies_forged", self.rx_cookies_forged),
             ("rx_program_lost", self.rx_program_lost),
+            ("rx_program_attached", self.rx_program_attached),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
             ("tx_injected", self.tx_injected),
@@ -177,6 +180,7 @@ impl DeviceStats {
         self.rx_cookies_proven += other.rx_cookies_proven;
         self.rx_cookies_forged += other.rx_cookies_forged;
         self.rx_program_lost += other.rx_program_lost;
+        self.rx_program_attached += other.rx_program_attached;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;
         self.tx_injected += other.tx_injected;

@@ -136,6 +136,31 @@ fn echoes(stream: &mut TcpStream) -> bool {
     done.is_ok() && bytes == *b"line"
 }
 
+/// Asleep the kernel sends its SYN-ACK again, so that the client's ACK comes once more.
+#[test]
+fn a_server_that_speaks_first_is_heard_though_the_clients_one_ack_was_lost() {
+    let Some(rig) = Rig::new() else { return };
+    if !rig.run(|| hold_back_acks(true) && hold_back_acks(false)) {
+        return rig::skip("no nft, with which ACKs are held back (Debian: nftables)");
+    }
+    for v6 in [false, true] {
+        let listener = TcpListener::bind(server(v6, PORT)).unwrap();
+        let spoken = thread::spawn(move || listener.accept().unwrap().0.write_all(b"ready"));
+        let Some(guard) = start(config(&[PORT], Watch::Backlog { shift: 2 })) else { return };
+        let heard = rig.run(move || {
+            assert!(hold_back_acks(true));
+            let mut stream = TcpStream::connect(server(v6, PORT)).unwrap();
+            assert!(hold_back_acks(false));
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).map(|()| bytes)
+        });
+        assert_eq!(heard.unwrap(), *b"ready");
+        spoken.join().unwrap().unwrap();
+        assert_eq!((counted(&guard, "syn_asleep"), counted(&guard, "adopted")), (1, 0));
+    }
+}
+
 /// The kernel has answered with a request of its own and with a cookie of its own, then a flood
 /// wakes the guard, then the clients' ACKs come, each with data; and new clients beside them.
 #[test]

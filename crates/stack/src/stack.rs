@@ -212,15 +212,15 @@ impl Stack {
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. This
     /// runs every turn: parts are asked only after they have changed.
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
-        let has_changed = self.control.take_mark()
-            | self.v4.neighbors.take_mark()
-            | self.v6.neighbors.take_mark()
-            | self.v4.reassembly.take_mark()
-            | self.v6.reassembly.take_mark()
-            | self.v4.routes.take_mark()
-            | self.v6.routes.take_mark();
+        let has_changed = self.control.is_marked()
+            | self.v4.neighbors.is_marked()
+            | self.v6.neighbors.is_marked()
+            | self.v4.reassembly.is_marked()
+            | self.v6.reassembly.is_marked()
+            | self.v4.routes.is_marked()
+            | self.v6.routes.is_marked();
         if has_changed {
-            self.parts_deadline.set(self.deadline_of_parts());
+            self.note_deadline_of_parts();
         }
         let mut first = self.parts_deadline.get();
         debug_assert_eq!(first, self.deadline_of_parts(), "a change was not seen");
@@ -233,8 +233,19 @@ impl Stack {
         first
     }
 
-    /// The earliest deadline of the watched parts.
     #[inline(never)]
+    fn note_deadline_of_parts(&self) {
+        self.control.clear_mark();
+        self.v4.neighbors.clear_mark();
+        self.v6.neighbors.clear_mark();
+        self.v4.reassembly.clear_mark();
+        self.v6.reassembly.clear_mark();
+        self.v4.routes.clear_mark();
+        self.v6.routes.clear_mark();
+        self.parts_deadline.set(self.deadline_of_parts());
+    }
+
+    /// The earliest deadline of the watched parts.
     fn deadline_of_parts(&self) -> Instant {
         let mut first = self.control.address_deadline.unwrap_or(Instant::FAR);
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));

@@ -64,7 +64,7 @@ macro_rules! lend {
     ($stack:expr, $cx:expr) => {
         floodwall_tcp::TcpContext {
             now: $cx.now,
-            epoch: $stack.shard.wall.epoch($cx.now),
+            epoch: $stack.shard.wall.epoch_of_round($cx.now),
             pool: $cx.pool,
             random: &mut *$cx.random,
             counters: &mut $stack.stats.counters,
@@ -81,22 +81,37 @@ impl Stack {
         ascent: RxMeta<A>,
         upper: ArrivedUpper,
     ) {
-        let l4 = ascent.l3 + upper.offset;
+        let RxMeta { l3, iface, to_group, .. } = ascent;
+        let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
+        let l4 = l3 + upper.offset;
+        let group = to_group || packet.is_link_group();
+        let congestion = direct::is_marked::<A>(&packet, l3, &mut self.stats.access);
         let input = SegmentInput {
-            src_addr: ascent.heading.src_addr.to_ip(),
-            dst_addr: ascent.heading.dst_addr.to_ip(),
-            iface: ascent.iface,
+            src_addr: src_addr.to_ip(),
+            dst_addr: dst_addr.to_ip(),
+            iface,
             l4,
             len: packet.len().saturating_sub(l4),
-            mtu: self.mtu_back(cx, &packet, &ascent, l4),
-            group: ascent.to_group || packet.is_link_group(),
-            congestion: direct::is_marked::<A>(&packet, ascent.l3, &mut self.stats.access),
+            mtu: self.mtu_back(cx, &packet, (src_addr, iface), l4),
+            group,
+            congestion,
         };
+        self.tcp_segment(cx, packet, &input, ((src_addr, dst_addr), l3));
+    }
+
+    /// A segment of a packet that the network layer has admitted, between these ends, its IP header
+    /// at the given place.
+    fn tcp_segment<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        input: &SegmentInput,
+        (ends, l3): ((A, A), usize),
+    ) {
         let of_burst =
             self.burst.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
         if of_burst {
-            let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
-            self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
+            self.tcp_follow::<A>(&packet, ends, [l3, input.l4]);
         }
         if let Some(tap) = &mut self.tap {
             tap.hold(&packet);
@@ -106,16 +121,16 @@ impl Stack {
         };
         let mut lend = lend!(self, cx);
         let access = &mut self.stats.access;
-        let (mut ended, mut answer) = (None, None);
+        let (mut ended, mut answer, mut reply) = (None, None, None);
         let verdict = match of_burst {
-            true => tcp.set.input_of_burst(&mut lend, &input, packet, access, &mut ended),
-            false => Some(tcp.set.input(&mut lend, &input, packet, access)),
+            true => tcp.set.input_of_burst(&mut lend, input, packet, access, &mut ended),
+            false => Some(tcp.set.input_replying(&mut lend, input, packet, access, &mut reply)),
         };
         if verdict.is_some() {
             self.burst.follow.stop();
         }
         if matches!(verdict, None | Some(SegmentVerdict::Taken)) {
-            self.tcp_admitted(&ascent);
+            self.tcp_admitted::<A>(input);
         }
         let Some(tcp) = &mut self.tcp else { return };
         let mut lend = lend!(self, cx);
@@ -147,7 +162,38 @@ impl Stack {
         if let Some(transmit) = answer {
             self.tcp_send(cx, transmit);
         }
+        if let Some(segment) = reply {
+            let (dst_addr, src_addr) = ends;
+            let is_linked = dst_addr.is_link_scope() || src_addr.is_link_scope();
+            let zone = Some(input.iface).filter(|zone| is_linked && *zone != IfIndex::default());
+            self.tcp_reply(cx, (AddrPair { src_addr, dst_addr }, zone), segment);
+        }
         self.tcp_transmit(cx);
+    }
+
+    /// Lets an acknowledgment leave that is due after a segment.
+    fn tcp_reply<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (ends, zone): (AddrPair<A>, Option<IfIndex>),
+        segment: OutgoingSegment,
+    ) {
+        let path = self.tcp_path(cx, ends.dst_addr, zone);
+        self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+    }
+
+    /// The same of a flow that is no link's own.
+    #[inline(never)]
+    fn tcp_reply_on(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        flow: &FlowKey,
+        segment: OutgoingSegment,
+    ) {
+        match ends_of(flow) {
+            FlowEnds::V4(ends) => self.tcp_reply(cx, (ends, None), segment),
+            FlowEnds::V6(ends) => self.tcp_reply(cx, (ends, None), segment),
+        }
     }
 
     /// The burst has ended: what waits in a train is taken, and answered.
@@ -504,7 +550,7 @@ impl Sockets<'_> {
     /// The addresses and ports of a connection to `remote`: the source address that the routes
     /// select, unless `from` gives address or port of its own end.
     pub(crate) fn tcp_ends_towards(
-        &self,
+        &mut self,
         from: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<TcpEnds, TcpError> {
@@ -563,9 +609,9 @@ impl Sockets<'_> {
 
     /// Our address towards a destination, and the MTU of the link to it: the one that our SYN
     /// announces. What the path carries is followed with each transmission.
-    fn way_to<A: IpFamily>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
-        let src_addr = self.stack.source_for(&self.cx, dst_addr, zone)?;
-        let path = self.stack.path(&self.cx, dst_addr, zone).ok()?;
+    fn way_to<A: IpFamily>(&mut self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
+        let path = self.stack.tcp_path(&self.cx, dst_addr, zone).ok()?;
+        let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
         Some((src_addr.to_ip(), self.stack.link_mtu_on(path)))
     }
 
@@ -707,11 +753,10 @@ impl Sockets<'_> {
     }
 }
 
+mod admit;
+mod admitted_ends;
 mod burst_heads;
 mod direct;
 pub(crate) mod gro;
 mod path_mtu;
 pub(crate) mod predict;
-
-#[cfg(test)]
-mod tests;

@@ -18,10 +18,15 @@ impl<T> Watched<T> {
         Self { part, is_marked: Cell::new(true) }
     }
 
-    /// Whether it was borrowed exclusively since the last call.
+    /// Whether it was borrowed exclusively since its mark was cleared.
     #[inline]
-    pub(crate) const fn take_mark(&self) -> bool {
-        self.is_marked.replace(false)
+    pub(crate) const fn is_marked(&self) -> bool {
+        self.is_marked.get()
+    }
+
+    /// Its deadline is known.
+    pub(crate) fn clear_mark(&self) {
+        self.is_marked.set(false);
     }
 
     /// For a change that leaves its deadline as it is.

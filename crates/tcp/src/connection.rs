@@ -338,7 +338,8 @@ impl Connection {
         connection.rcv.edge = connection.rcv.nxt + connection.syn_window();
         // The first acceptable segment brings the window.
         (connection.snd.wl1, connection.snd.wl2) = (shake.irs, start.iss);
-        connection.restart_recovery(start.now);
+        let mss = connection.mss();
+        connection.recovery.begin_with_segments_of(mss);
         connection.arm_keepalive();
         connection
     }

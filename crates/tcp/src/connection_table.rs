@@ -17,10 +17,12 @@
 //! out, newcomers evict connections of the source prefix that holds most (`table/room.rs`,
 //! `places.rs`).
 
+use core::net::{IpAddr, Ipv4Addr};
+
 use floodwall_base::limits::{TCP_MEMORY_ENDED_MAX, TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
-    Counter, Counters, FlowKey, HashKey, IndexLists, Instant, PortSet, Randomness, Steering,
-    TimerWheel, Units, WorkerId,
+    Counter, Counters, Endpoint, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet,
+    Randomness, Steering, TimerWheel, Units, WorkerId,
 };
 use floodwall_packet::{PacketList, Pool};
 use floodwall_syncache::{
@@ -40,6 +42,7 @@ use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::OooRanges;
 use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
+use crate::pseudo_header::PROTOCOL;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
@@ -133,6 +136,9 @@ pub struct ConnectionTable<H = SynCache> {
     flow_key: HashKey,
     /// The connection of the segment that arrived last.
     latest: u32,
+    /// The flow that was hashed last for an arriving segment, with its hash: a handshake's segments
+    /// are looked up several times in a row.
+    hashed: (FlowKey, u64),
     wheel: TimerWheel,
     delayed: DelayedAcks,
     /// Connections with pending output: list 0.
@@ -164,6 +170,13 @@ pub struct ConnectionTable<H = SynCache> {
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
 
+/// A flow of no connection.
+const NO_FLOW: FlowKey = FlowKey {
+    local: Endpoint::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    remote: Endpoint::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    zone: IfIndex(0),
+    protocol: PROTOCOL,
+};
 /// The only list of `dirty`.
 const DIRTY: u32 = 0;
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
@@ -194,6 +207,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             ports: PortCounts::default(),
             flow_key: half_open.flow_key(),
             latest: 0,
+            hashed: (NO_FLOW, half_open.flow_key().flow(&NO_FLOW)),
             wheel: TimerWheel::new(max, now),
             delayed: DelayedAcks::new(max),
             dirty: IndexLists::new(max, 1),
@@ -294,7 +308,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if self.at(self.latest).is_some_and(is_it) {
             return Ok(self.latest);
         }
-        let hash = self.hash(flow);
+        if self.hashed.0 != *flow {
+            self.hashed = (*flow, self.hash(flow));
+        }
+        let hash = self.hashed.1;
         self.half_open.prefetch(hash);
         let found = self.find_hashed(flow, hash).ok_or(hash)?;
         self.prefetch(found);
@@ -388,14 +405,31 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.free_places() > 0
     }
 
-    /// Stores a connection, whose flow has this hash, in a place; returns it where none is free.
+    /// Has a connection of this flow, which has this hash, made in a place; `None` where none is
+    /// free.
+    #[inline]
     pub(crate) fn place(
         &mut self,
-        (connection, hash): (Connection, u64),
+        (flow, hash): (&FlowKey, u64),
         owner: u32,
         slot: Option<(u32, AcceptSlot)>,
         now: Instant,
-    ) -> Result<u32, Box<Connection>> {
+        make: impl FnOnce() -> Connection,
+    ) -> Option<u32> {
+        let index = self.take_place((flow, hash))?;
+        if let Some(place) = self.places.get_mut(index as usize) {
+            place.owner = owner.min(OWNERS_MAX as u32 - 1);
+            place.slot = slot;
+            place.evicted = false;
+            place.said = None;
+            place.connection = Some(make());
+        }
+        self.settle(index, now);
+        Some(index)
+    }
+
+    /// Takes a free place for a connection of this flow.
+    fn take_place(&mut self, (flow, hash): (&FlowKey, u64)) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.places.len() < self.config.connections_max => {
@@ -410,21 +444,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 });
                 self.places.len() as u32 - 1
             }
-            None => return Err(Box::new(connection)),
+            None => return None,
         };
-        debug_assert_eq!(hash, self.hash(&connection.flow));
+        debug_assert_eq!(hash, self.hash(flow));
         self.demux.enter(hash, index);
-        self.ports.enter(connection.flow.local.port);
-        self.memory.join(index, connection.flow.remote.ip());
-        if let Some(place) = self.places.get_mut(index as usize) {
-            place.owner = owner.min(OWNERS_MAX as u32 - 1);
-            place.slot = slot;
-            place.evicted = false;
-            place.said = None;
-            place.connection = Some(connection);
-        }
-        self.settle(index, now);
-        Ok(index)
+        self.ports.enter(flow.local.port);
+        self.memory.join(index, flow.remote.ip());
+        Some(index)
     }
 
     /// Restores the invariants of one place after a change of its connection. A connection with
@@ -435,6 +461,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
             self.settle_as(index, now, false);
         } else if !self.dirty.is_linked(index) {
             self.dirty.push_back(DIRTY, index);
+        }
+    }
+
+    /// The same after an acknowledgment, of a connection that only acknowledges, was built or could
+    /// not be.
+    #[inline]
+    pub(crate) fn settle_replied(&mut self, index: u32, now: Instant, was_built: bool) {
+        self.settle_as(index, now, !was_built);
+        if !was_built {
+            // Its timer tries again.
+            self.dirty.unlink(index);
         }
     }
 
@@ -617,10 +654,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(mtu) = mtu {
             connection.follow_path(mtu, cx.now);
         }
+        let only_acknowledges = connection.only_acknowledges(cx.records);
         let packet = connection.output(&mut cx, most.min(left + 1), rest);
         let left = left.saturating_sub(rest.len() as u32);
         let has_turn = left > 0;
-        let has_news = connection.has_news(cx.records);
+        let has_news = !only_acknowledges && connection.has_news(cx.records);
         let wants_output = has_news || connection.due != ConnectionDue::default();
         let goes_on = has_turn && packet.is_some() && has_news;
         let transmit = OutgoingSegment::from_connection(packet, connection);

@@ -46,14 +46,29 @@ impl Connection {
         most: u32,
         rest: &mut PacketList,
     ) -> Option<PacketBuf> {
+        if self.only_acknowledges(cx.records) {
+            return self.acknowledgment(cx);
+        }
         match self.next_segment(cx, most, rest) {
             Ok(packet) => packet,
-            Err(NoBuffer) => {
-                // Nothing is lost: the timer retries.
-                self.timers.set(TimerKind::Retry, cx.now + RETRY);
-                None
-            }
+            Err(NoBuffer) => self.output_later(cx),
         }
+    }
+
+    /// [`Connection::output`] of a connection that only acknowledges.
+    #[inline]
+    pub(crate) fn acknowledgment(&mut self, cx: &mut ConnectionContext<'_>) -> Option<PacketBuf> {
+        match self.plain(cx, self.snd.nxt) {
+            Ok(packet) => Some(packet),
+            Err(NoBuffer) => self.output_later(cx),
+        }
+    }
+
+    /// Nothing is lost: the timer retries.
+    #[cold]
+    fn output_later(&mut self, cx: &ConnectionContext<'_>) -> Option<PacketBuf> {
+        self.timers.set(TimerKind::Retry, cx.now + RETRY);
+        None
     }
 
     fn next_segment(
@@ -243,6 +258,17 @@ impl Connection {
                 Some(None)
             }
         }
+    }
+
+    /// Whether an acknowledgment is pending and nothing else is, nor may become so by sending it.
+    #[inline]
+    pub(crate) fn only_acknowledges(&self, records: &SentSegments) -> bool {
+        self.due == ConnectionDue::ACK
+            && self.state().is_synchronized()
+            && self.snd.unsent() == 0
+            && (!self.snd.fin || self.snd.fin_sent)
+            && self.probe.is_none()
+            && self.recovery.next_lost(records).is_none()
     }
 
     /// Whether nothing is pending, and nothing waits that could be sent.

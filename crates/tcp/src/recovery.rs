@@ -180,6 +180,13 @@ impl Recovery {
         }
     }
 
+    /// Sets the segment size of a sender that has sent nothing yet: as [`Recovery::new`] with it.
+    pub(crate) fn begin_with_segments_of(&mut self, mss: u32) {
+        debug_assert_eq!(self.board.outstanding(), 0, "nothing was sent");
+        self.mss = mss.max(1);
+        self.controller = Controller::new(self.controller.algorithm(), self.mss);
+    }
+
     /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
     pub(crate) fn prefetch(&self) {

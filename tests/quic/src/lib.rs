@@ -1,7 +1,7 @@
-//! `quinn` as a client beside [`QuicRetryChallenge`](floodwall_udp::challenges::QuicRetryChallenge):
-//! the client takes our Retry for a server's, and what it sends then proves its source. No packet
-//! leaves the process.
+//! `quinn` as a client beside `QuicRetryChallenge`: the client takes our Retry for a server's, and
+//! what it sends then proves its source. No packet leaves the process.
 
+#![forbid(unsafe_code)]
 #![cfg(test)]
 
 use std::net::SocketAddr;

@@ -4,6 +4,8 @@
 //! The programs run in the interpreter, so these need no privilege; the kernel runs the same ones
 //! in `device`.
 
+mod damaged;
+
 use std::time::Duration;
 
 use floodwall_base::{Family, IfIndex, Instant};

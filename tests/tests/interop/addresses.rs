@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::attacks::ADDRESSES;
 use crate::command::{Said, ip};
 use crate::instance::Instance;
-use crate::link::{Kind, MTU, NAME};
+use crate::link::{Kind, MTU, NAME, OTHER_END};
 use crate::namespace::{inside, pause, until};
 use crate::site::{Host, Site};
 
@@ -103,4 +103,55 @@ fn a_link_goes_down_and_service_is_back_when_it_comes_up_over_tap() {
 #[test]
 fn a_link_goes_down_and_service_is_back_when_it_comes_up_over_a_packet_socket() {
     link_down_and_up(Kind::Packet);
+}
+
+/// Another name, link address and MTU are said, and nothing else changes; the interface's end ends
+/// the process, in words.
+fn renamed_changed_and_deleted(kind: Kind) {
+    const NAME_NEW: &str = "fwrenamed";
+    const ADDRESS_NEW: &str = "02:00:00:00:55:99";
+    inside(move || {
+        let Some((host, instance)) = set_up(kind) else { return };
+        let is_answered = || {
+            for addr in ["10.77.0.2", "fd77::2"] {
+                assert!(until(PATIENCE, || host.is_answered(addr)), "{addr}");
+            }
+        };
+        let link = |stat: &serde_json::Value| stat["network"]["links"][1].clone();
+        for change in [
+            format!("link set {OTHER_END} name {NAME_NEW}"),
+            format!("link set {NAME_NEW} address {ADDRESS_NEW}"),
+            format!("link set {NAME_NEW} mtu 1400"),
+        ] {
+            assert!(ip(&change), "{change}");
+            // Longer than it takes to be seen.
+            pause(Duration::from_millis(600));
+            is_answered();
+        }
+        let stat = instance.wait_for(PATIENCE, |stat| link(stat)["mtu"] == 1400);
+        assert_ne!(link(&stat)["operstate"], "DOWN");
+        assert!(ip(&format!("link del {NAME_NEW}")));
+        let said = instance.wait(PATIENCE);
+        assert_eq!(said.status.code(), Some(1), "{}", said.complaint);
+        for words in [
+            format!("{OTHER_END} is called {NAME_NEW} now"),
+            format!("{NAME_NEW} has the link address {ADDRESS_NEW} now"),
+            format!("{NAME_NEW}: packets of up to 1400 bytes from now on"),
+            "no device is left".to_owned(),
+        ] {
+            let lines = said.complaint.matches(&words).count();
+            assert_eq!(lines, 1, "{words}: {}", said.complaint);
+        }
+        assert!(!said.complaint.contains("panicked"), "{}", said.complaint);
+    });
+}
+
+#[test]
+fn an_interface_is_renamed_changed_and_deleted_under_a_packet_socket() {
+    renamed_changed_and_deleted(Kind::Packet);
+}
+
+#[test]
+fn an_interface_is_renamed_changed_and_deleted_under_xdp() {
+    renamed_changed_and_deleted(Kind::Xdp);
 }

@@ -13,7 +13,7 @@ use crate::xdp_mode::XdpMode;
 /// Attaches the program by the best way that is wanted and that there is.
 pub(super) fn attach(
     name: &str,
-    steering: &mut QueueSteering,
+    steering: &QueueSteering,
     index: u32,
     mode: XdpMode,
     notes: &mut Vec<String>,

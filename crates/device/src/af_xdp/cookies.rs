@@ -2,7 +2,7 @@
 //!
 //! Made by `steering.rs`, told by the device of queue 0 what to answer with ([`SynOffers`]). The
 //! programs are composed in the crate `bpf`; here are their maps, and what becomes of the frames
-//! that they leave alone. They stand in a map of programs, behind the guard's code: while there is
+//! that they leave alone. They stand in a map of programs, behind the filter's code: while there is
 //! none in it everything is as without them. Invariants: keys of four epochs are written before the
 //! word that puts them in force; a listener is in the table before SYNs for it are answered and out
 //! of it before its word is forgotten.
@@ -120,7 +120,7 @@ impl Cookies {
     /// Has the kernel load the programs, for so many queues, and for frames that go to `sockets`.
     /// Nothing is answered before [`Cookies::start`].
     pub(crate) fn load(
-        guard: &XdpFilter,
+        filter: &XdpFilter,
         to: (i32, Deliver),
         queues: u32,
         back: Back,
@@ -136,11 +136,11 @@ impl Cookies {
             scratch: scratch.fd(),
             keys: keys.fd(),
             listeners: listeners.fd(),
-            addresses: Some(guard.maps().addresses),
+            addresses: Some(filter.maps().addresses),
         };
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
         let syns_by = |back| {
-            syns(guard, &maps, to, back).map_err(nowhere).and_then(|s| BpfProgram::load(&s, to.1))
+            syns(filter, &maps, to, back).map_err(nowhere).and_then(|s| BpfProgram::load(&s, to.1))
         };
         let passing = match back {
             Back::Redirected(index) => {
@@ -150,7 +150,7 @@ impl Cookies {
             Back::Transmitted | Back::Passed(_) => Err(String::new()),
         };
         let syns = syns_by(back)?;
-        let segments = BpfProgram::load(&segments(guard, &maps, to).map_err(nowhere)?, to.1)?;
+        let segments = BpfProgram::load(&segments(filter, &maps, to).map_err(nowhere)?, to.1)?;
         Ok(Self {
             desks,
             keys,
@@ -173,7 +173,7 @@ impl Cookies {
         })
     }
 
-    /// The map of programs that the guard's code goes on with.
+    /// The map of programs that the filter's code goes on with.
     pub(crate) fn programs(&self) -> i32 {
         self.programs.map.fd()
     }
@@ -340,7 +340,7 @@ const _: () = assert!(
 
 /// The program for SYNs.
 fn syns(
-    guard: &XdpFilter,
+    filter: &XdpFilter,
     maps: &Maps,
     (sockets, deliver): (i32, Deliver),
     back: Back,
@@ -350,7 +350,7 @@ fn syns(
         SynWays { answered: a.label(), asleep: a.label(), left: a.label(), broken: a.label() };
     answer_syn(&mut a, maps, &ways);
     a.place(ways.left);
-    guard.emit_behind(&mut a, ways.asleep, true);
+    filter.emit_behind(&mut a, ways.asleep, true);
     a.place(ways.asleep);
     deliver.emit(&mut a, sockets);
     a.place(ways.answered);
@@ -369,7 +369,7 @@ fn syns(
 
 /// The program for other segments of no known connection.
 fn segments(
-    guard: &XdpFilter,
+    filter: &XdpFilter,
     maps: &Maps,
     (sockets, deliver): (i32, Deliver),
 ) -> Result<Vec<Instruction>, NoProgram> {
@@ -379,9 +379,9 @@ fn segments(
     check_ack(&mut a, maps, &ways);
     a.place(ways.forged);
     a.place(ways.stray);
-    guard.emit_behind(&mut a, through, false);
+    filter.emit_behind(&mut a, through, false);
     a.place(ways.proven);
-    guard.emit_mark_established(&mut a, through);
+    filter.emit_mark_established(&mut a, through);
     a.place(through);
     deliver.emit(&mut a, sockets);
     a.finish()

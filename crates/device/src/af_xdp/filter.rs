@@ -253,7 +253,7 @@ impl XdpFilter {
     }
 }
 
-/// One queue's way to the guard: how many newcomers it may still make known.
+/// One queue's way to the filter: how many newcomers it may still make known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterTurn {
     newcomers: u32,
@@ -277,8 +277,8 @@ impl FilterTurn {
 
     /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
     /// than are admitted, although polls may have room.
-    pub(crate) fn has_refused(&mut self, guard: &XdpFilter, queue: u32) -> bool {
-        let refused = guard.unknown(queue);
+    pub(crate) fn has_refused(&mut self, filter: &XdpFilter, queue: u32) -> bool {
+        let refused = filter.unknown(queue);
         core::mem::replace(&mut self.refused, refused) != refused
     }
 
@@ -286,46 +286,46 @@ impl FilterTurn {
     /// established ones.
     pub(crate) fn begin(
         &mut self,
-        guard: &XdpFilter,
+        filter: &XdpFilter,
         now: Instant,
         queue: u32,
         (credit, room): (Option<usize>, usize),
     ) {
         let pressed = credit.is_some();
         if pressed {
-            guard.established.sweep(now);
+            filter.established.sweep(now);
         }
         if pressed && self.presses {
-            self.follow(guard, queue);
+            self.follow(filter, queue);
         }
         if pressed || self.presses {
             self.granted = credit.map_or(0, |credit| credit as u64);
-            guard.share(queue, room, self.flow_limit);
-            guard.admit(queue, credit, self.limits);
+            filter.share(queue, room, self.flow_limit);
+            filter.admit(queue, credit, self.limits);
         }
         (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
     }
 
     /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
     /// frames.
-    pub(crate) fn rest(&mut self, guard: &XdpFilter, queue: u32, room: usize) {
+    pub(crate) fn rest(&mut self, filter: &XdpFilter, queue: u32, room: usize) {
         if self.presses {
-            self.follow(guard, queue);
+            self.follow(filter, queue);
             self.granted = room as u64;
-            guard.share(queue, room, self.flow_limit);
-            guard.admit(queue, Some(room), self.limits);
+            filter.share(queue, room, self.flow_limit);
+            filter.admit(queue, Some(room), self.limits);
         }
     }
 
     /// Limits follow what was used of the credit and of the room.
-    fn follow(&mut self, guard: &XdpFilter, queue: u32) {
-        let (left, near) = guard.left(queue);
+    fn follow(&mut self, filter: &XdpFilter, queue: u32) {
+        let (left, near) = filter.left(queue);
         self.limits.turn(self.granted, left, near);
-        self.flow_limit.turn(guard.flows_near(queue));
+        self.flow_limit.turn(filter.flows_near(queue));
     }
 
     /// What the stack accepts at the interface: of a router, packets to hosts behind it.
-    pub(crate) fn want(&mut self, guard: &XdpFilter, queue: u32, wanted: &RxFilter) {
+    pub(crate) fn want(&mut self, filter: &XdpFilter, queue: u32, wanted: &RxFilter) {
         self.own.clear();
         self.own.extend(wanted.addresses().map(|(addr, _)| addr));
         self.own.sort_unstable();
@@ -335,7 +335,7 @@ impl FilterTurn {
         };
         let (v4, v6) = (family(wanted.any_v4, true), family(wanted.any_v6, false));
         self.pairs = (u64::from(v4) * PAIRS_V4 as u64) | (u64::from(v6) * PAIRS_V6 as u64);
-        if let Some(place) = guard.word(queue, DESK_PAIRS) {
+        if let Some(place) = filter.word(queue, DESK_PAIRS) {
             place.store(self.pairs, Relaxed);
         }
     }
@@ -351,9 +351,9 @@ impl FilterTurn {
 
     /// Records the flow of this frame, received on the queue, as established; of one for a host
     /// behind this router, the pair of hosts.
-    pub(crate) fn mark_established(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
+    pub(crate) fn mark_established(&mut self, filter: &XdpFilter, now: Instant, frame: &[u8]) {
         let flow = if self.is_transit(frame) { FlowKind::Pair } else { FlowKind::Ports };
-        if guard.established.note(now, (frame, flow), self.newcomers > 0) {
+        if filter.established.note(now, (frame, flow), self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
     }

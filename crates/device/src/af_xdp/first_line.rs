@@ -83,7 +83,7 @@ impl FirstLine {
         match notes.pop() {
             None => {
                 let told =
-                    steering.guard().map(|guard| guard.wants().join(QUEUE, station.is_shared));
+                    steering.filter().map(|filter| filter.wants().join(QUEUE, station.is_shared));
                 Ok(Self { steering, turn: FilterTurn::default(), told })
             }
             Some(note) => Err(failed(std::io::Error::other(note))),
@@ -92,8 +92,8 @@ impl FirstLine {
 
     /// As [`Device::admit`](crate::Device::admit).
     pub fn admit(&mut self, now: Instant, credit: Option<usize>) {
-        if let Some(guard) = self.steering.guard() {
-            self.turn.begin(guard, now, QUEUE, (credit, ROOM));
+        if let Some(filter) = self.steering.filter() {
+            self.turn.begin(filter, now, QUEUE, (credit, ROOM));
         }
         if let Some(cookies) = self.steering.cookies() {
             cookies.press(QUEUE, credit.is_some());
@@ -112,16 +112,16 @@ impl FirstLine {
     /// Records the flow of `frame` as established:
     /// [`Device::mark_established`](crate::Device::mark_established).
     pub fn mark_established(&mut self, now: Instant, frame: &[u8]) {
-        if let Some(guard) = self.steering.guard() {
-            self.turn.mark_established(guard, now, frame);
+        if let Some(filter) = self.steering.filter() {
+            self.turn.mark_established(filter, now, frame);
         }
     }
 
     /// As [`Device::want`](crate::Device::want).
     pub fn want(&mut self, wanted: &RxFilter) {
-        if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
-            guard.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
-            self.turn.want(guard, QUEUE, wanted);
+        if let (Some(filter), Some(told)) = (self.steering.filter(), &mut self.told) {
+            filter.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
+            self.turn.want(filter, QUEUE, wanted);
         }
     }
 
@@ -172,8 +172,8 @@ impl FirstLine {
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         let mut stats = DeviceStats::default();
-        if let Some(guard) = self.steering.guard() {
-            guard.count(QUEUE, &mut stats);
+        if let Some(filter) = self.steering.filter() {
+            filter.count(QUEUE, &mut stats);
         }
         if let Some(cookies) = self.steering.cookies() {
             cookies.count(QUEUE, &mut stats);

@@ -3,11 +3,15 @@
 //! Made by `spec.rs` for `packet:` devices. The program is that of `af_xdp.rs`, but what it does
 //! not drop goes on to the system, whose packet socket has a copy for us. So a flood is refused,
 //! and SYNs are answered, before a frame is copied; what is not for our link address goes up as
-//! ever. Invariant: without the program the device is what it was, and the reason is in the notes.
+//! ever. Where the peer would pay for the program, and it was not asked for by name, it is attached
+//! while a flood is on (`demand.rs`, `line_switch.rs`). Invariant: without the program the device
+//! is what it was, and the reason is in the notes.
 //!
 //! # Under flood
 //! See `filter.rs` and `cookies.rs`. One worker reads all queues, so each queue has its part of the
 //! credit.
+
+use std::sync::Arc;
 
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{RxFilter, SynOffers};
@@ -15,22 +19,34 @@ use floodwall_packet::{RxFilter, SynOffers};
 use super::attach::attach;
 use super::card::Card;
 use super::cookies::CookieProgramPlan;
+use super::demand::Demand;
 use super::failure::failed;
 use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
+use super::line_switch::LineSwitch;
 use super::link_station::LinkStation;
 use super::steering::QueueSteering;
 use super::xdp_abi::Deliver;
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;
+use crate::napi::half_thread::HalfThread;
 use crate::stats::DeviceStats;
 use crate::xdp_mode::XdpMode;
+
+/// What `run` says where the program comes and goes.
+const ON_DEMAND: &str = "the program at the interface is attached while there are more than 20,000 \
+                         SYNs a second, or most of what arrives under pressure is unverified, and \
+                         for ten seconds after: while it is there, the other end of this interface \
+                         cuts its segments in software, so that its bulk is slower (`--first-line \
+                         cookies` keeps it there)";
 
 /// The first line of a `packet:` interface: an XDP program without sockets of its own.
 #[derive(Debug)]
 pub(crate) struct PacketLine {
-    steering: QueueSteering,
+    steering: Arc<QueueSteering>,
+    /// Where the program is at the interface only during a flood: what attaches it.
+    on_demand: Option<(Demand, LineSwitch)>,
     /// One for each receive queue.
     turns: Vec<FilterTurn>,
     told: Option<FilterUpdate>,
@@ -81,6 +97,7 @@ impl PacketLine {
         let mac = interface.mac().map_err(io("read the link address"))?;
         let station = LinkStation { mac: station, is_shared: mac == Some(station) };
         let card = Card::of(name).map_err(io("query the driver"))?;
+        let on_demand = mode == FirstLineMode::Auto && card.cuts_for_programs();
         let plan = CookieProgramPlan {
             deliver: Deliver::Onward,
             filters: true,
@@ -91,27 +108,89 @@ impl PacketLine {
             .map_err(io("load the program for the interface"))?;
         plan.judge(name, &steering)?;
         let first = told.len();
-        attach(name, &mut steering, index, XdpMode::Auto, &mut told)?;
+        // On demand it is tried once, so that what is in the way is said now.
+        attach(name, &steering, index, XdpMode::Auto, &mut told)?;
         let is_generic = told.iter().skip(first).any(|note| note.starts_with("generic"));
+        if on_demand && !is_generic {
+            steering.detach();
+            told.truncate(first);
+            told.push(ON_DEMAND.to_owned());
+        }
         steering.reach_peer(&plan, is_generic, &mut told);
         notes.append(&mut told);
+        let steering = Arc::new(steering);
+        let on_demand = match on_demand && !is_generic {
+            true => {
+                let switch = LineSwitch::start(&steering, index);
+                Some((Demand::default(), switch.map_err(io("start a thread"))?))
+            }
+            false => None,
+        };
         let turns = vec![FilterTurn::default(); card.queues as usize];
-        let told = steering.guard().map(|guard| {
-            (1..card.queues).for_each(|queue| drop(guard.wants().join(queue, station.is_shared)));
-            guard.wants().join(0, station.is_shared)
+        let told = steering.filter().map(|filter| {
+            (1..card.queues).for_each(|queue| drop(filter.wants().join(queue, station.is_shared)));
+            filter.wants().join(0, station.is_shared)
         });
-        Ok(Self { steering, turns, told, overflowed: false, taken: 0, admitted: 0 })
+        let (taken, admitted) = (0, 0);
+        Ok(Self { steering, on_demand, turns, told, overflowed: false, taken, admitted })
     }
 
     /// Unverified frames admitted since the start.
     fn admitted(&self) -> u64 {
         let queues = (0..).take(self.turns.len());
-        self.steering.guard().map_or(0, |guard| queues.map(|queue| guard.admitted(queue)).sum())
+        self.steering.filter().map_or(0, |filter| queues.map(|queue| filter.admitted(queue)).sum())
+    }
+
+    /// A turn begins: whether the program is at the interface, which is there on demand.
+    fn is_demanded(&mut self, now: Instant, presses: bool) -> bool {
+        let is_attached = self.is_attached();
+        let judged = if is_attached { self.judged() } else { 0 };
+        if let Some((demand, switch)) = &mut self.on_demand {
+            switch.set(demand.turn(now, presses, judged));
+        }
+        is_attached
+    }
+
+    /// Frames dropped or answered at the interface since the start.
+    fn judged(&self) -> u64 {
+        let queues = (0..).take(self.turns.len());
+        let dropped = |queue| self.steering.filter().map_or(0, |filter| filter.dropped(queue));
+        let answered = |queue| self.steering.cookies().map_or(0, |all| all.judged(queue));
+        queues.map(|queue| dropped(queue) + answered(queue)).sum()
+    }
+
+    /// Whether the program is at the interface only during a flood.
+    pub(crate) const fn is_on_demand(&self) -> bool {
+        self.on_demand.is_some()
+    }
+
+    /// Whether the program is at the interface now.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.on_demand.as_ref().is_none_or(|(_, switch)| switch.is_attached())
+    }
+
+    /// Keeps the threads of the kernel's half, which go before the worker while the program is at
+    /// the interface, and behind it else.
+    pub(crate) fn set_halves(&self, halves: Vec<HalfThread>) {
+        if let Some((_, switch)) = &self.on_demand {
+            switch.set_halves(halves);
+        }
+    }
+
+    /// The device has taken this frame.
+    #[inline]
+    pub(crate) fn sees(&mut self, frame: &[u8]) {
+        if let Some((demand, _)) = &mut self.on_demand {
+            demand.sees(frame);
+        }
     }
 
     /// The device has taken so many frames, and its ring is empty now, or is not.
     pub(crate) fn took(&mut self, frames: u64, is_empty: bool) {
         self.taken += frames;
+        if let Some((demand, _)) = &mut self.on_demand {
+            demand.arrived(frames);
+        }
         if is_empty {
             (self.taken, self.admitted) = (0, self.admitted());
         }
@@ -121,8 +200,11 @@ impl PacketLine {
     /// may wait in the ring.
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
         self.steering.look_after(now);
+        if self.on_demand.is_some() && !self.is_demanded(now, credit.is_some()) {
+            return;
+        }
         let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
-        let Some(guard) = self.steering.guard() else { return };
+        let Some(filter) = self.steering.filter() else { return };
         let queues = self.turns.len().max(1);
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
@@ -133,8 +215,8 @@ impl PacketLine {
             _ => credit.div_ceil(queues),
         });
         for (queue, turn) in (0..).zip(&mut self.turns) {
-            turn.begin(guard, now, queue, (part, places.div_ceil(queues)));
-            self.overflowed |= turn.has_refused(guard, queue);
+            turn.begin(filter, now, queue, (part, places.div_ceil(queues)));
+            self.overflowed |= turn.has_refused(filter, queue);
             if let Some(cookies) = self.steering.cookies() {
                 cookies.press(queue, credit.is_some());
             }
@@ -143,10 +225,10 @@ impl PacketLine {
 
     /// As [`Device::want`](crate::Device::want).
     pub(crate) fn want(&mut self, wanted: &RxFilter) {
-        if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
-            guard.wants().tell(0, told, wanted, self.steering.is_shared());
+        if let (Some(filter), Some(told)) = (self.steering.filter(), &mut self.told) {
+            filter.wants().tell(0, told, wanted, self.steering.is_shared());
             for (queue, turn) in (0..).zip(&mut self.turns) {
-                turn.want(guard, queue, wanted);
+                turn.want(filter, queue, wanted);
             }
         }
     }
@@ -165,17 +247,26 @@ impl PacketLine {
 
     /// As [`Device::mark_established`](crate::Device::mark_established).
     pub(crate) fn mark_established(&mut self, now: Instant, frame: &[u8]) {
-        if let (Some(guard), Some(turn)) = (self.steering.guard(), self.turns.first_mut()) {
-            turn.mark_established(guard, now, frame);
+        if let Some((demand, switch)) = &mut self.on_demand {
+            demand.is_established();
+            if !switch.is_attached() {
+                return;
+            }
+        }
+        if let (Some(filter), Some(turn)) = (self.steering.filter(), self.turns.first_mut()) {
+            turn.mark_established(filter, now, frame);
         }
     }
 
     /// As [`Device::rest`](crate::Device::rest), where so many unverified frames may wait.
     pub(crate) fn rest(&mut self, room: usize) {
-        let Some(guard) = self.steering.guard() else { return };
+        if !self.is_attached() {
+            return;
+        }
+        let Some(filter) = self.steering.filter() else { return };
         let part = room.div_ceil(self.turns.len().max(1));
         for (queue, turn) in (0..).zip(&mut self.turns) {
-            turn.rest(guard, queue, part);
+            turn.rest(filter, queue, part);
         }
     }
 
@@ -187,9 +278,10 @@ impl PacketLine {
     /// Adds what was dropped and answered.
     pub(crate) fn count(&self, stats: &mut DeviceStats) {
         stats.rx_program_lost += self.steering.lost();
+        stats.rx_program_attached += self.on_demand.as_ref().map_or(0, |(_, it)| it.times());
         for queue in (0..).take(self.turns.len()) {
-            if let Some(guard) = self.steering.guard() {
-                guard.count(queue, stats);
+            if let Some(filter) = self.steering.filter() {
+                filter.count(queue, stats);
             }
             if let Some(cookies) = self.steering.cookies() {
                 cookies.count(queue, stats);

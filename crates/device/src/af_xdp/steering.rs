@@ -50,7 +50,7 @@ const COUNTS: u32 = 2;
 pub(crate) struct QueueSteering {
     sockets: Map,
     counts: Map,
-    guard: Option<XdpFilter>,
+    filter: Option<XdpFilter>,
     cookies: Option<Cookies>,
     program: BpfProgram,
     attached: Mutex<Option<AttachedProgram>>,
@@ -84,9 +84,9 @@ impl QueueSteering {
         if !plan.filters {
             return Self::load_with(station, queues, (None, &bare), notes);
         }
-        let guarded = XdpFilter::create(queues.max(1))
-            .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan), notes));
-        guarded.or_else(|error| {
+        let filtered = XdpFilter::create(queues.max(1))
+            .and_then(|filter| Self::load_with(station, queues, (Some(filter), plan), notes));
+        filtered.or_else(|error| {
             if station.is_shared || plan.deliver == Deliver::Onward {
                 return Err(error);
             }
@@ -102,36 +102,36 @@ impl QueueSteering {
     fn load_with(
         station: LinkStation,
         queues: u32,
-        (guard, plan): (Option<XdpFilter>, &CookieProgramPlan),
+        (filter, plan): (Option<XdpFilter>, &CookieProgramPlan),
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
-        let cookies = match &guard {
-            Some(guard) => Self::load_cookies(guard, sockets.fd(), queues, plan, notes),
+        let cookies = match &filter {
+            Some(filter) => Self::load_cookies(filter, sockets.fd(), queues, plan, notes),
             None => None,
         };
         let programs = cookies.as_ref().map(Cookies::programs);
         let code =
-            code(station, (sockets.fd(), plan.deliver), counts.fd(), guard.as_ref(), programs)
+            code(station, (sockets.fd(), plan.deliver), counts.fd(), filter.as_ref(), programs)
                 .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = BpfProgram::load(&code, plan.deliver)?;
         let is_shared = station.is_shared;
         let (looked, lost) = (AtomicU64::new(0), AtomicU64::new(0));
         let attached = Mutex::new(None);
-        Ok(Self { sockets, counts, guard, cookies, program, attached, looked, lost, is_shared })
+        Ok(Self { sockets, counts, filter, cookies, program, attached, looked, lost, is_shared })
     }
 
     /// The programs for SYNs and ACKs, if the kernel takes them; otherwise `notes` gives the
     /// reason.
     fn load_cookies(
-        guard: &XdpFilter,
+        filter: &XdpFilter,
         sockets: i32,
         queues: u32,
         plan: &CookieProgramPlan,
         notes: &mut Vec<String>,
     ) -> Option<Cookies> {
-        match Cookies::load(guard, (sockets, plan.deliver), queues.max(1), plan.answers?) {
+        match Cookies::load(filter, (sockets, plan.deliver), queues.max(1), plan.answers?) {
             Ok(cookies) => Some(cookies),
             Err(error) => {
                 notes.push(format!(
@@ -166,15 +166,24 @@ impl QueueSteering {
     }
 
     /// The first line of defence, where there is one.
-    pub(crate) const fn guard(&self) -> Option<&XdpFilter> {
-        self.guard.as_ref()
+    pub(crate) const fn filter(&self) -> Option<&XdpFilter> {
+        self.filter.as_ref()
     }
 
     /// Attaches it to the interface.
-    pub(crate) fn attach(&mut self, index: u32, how: Attach) -> io::Result<()> {
+    pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<()> {
         let attachment = self.program.attach(index, how)?;
-        self.attached = Mutex::new(Some(AttachedProgram { index, how, attachment }));
+        // No code panics while it holds this lock.
+        if let Ok(mut attached) = self.attached.lock() {
+            *attached = Some(AttachedProgram { index, how, attachment });
+        }
         Ok(())
+    }
+
+    /// Takes it off the interface, until it is attached again.
+    pub(crate) fn detach(&self) {
+        let attached = self.attached.lock().ok().and_then(|mut attached| attached.take());
+        drop(attached);
     }
 
     /// Looks once a second whether the program is still at its interface. Where it was taken off
@@ -247,7 +256,7 @@ fn code(
     station: LinkStation,
     (sockets, deliver): (i32, Deliver),
     counts: i32,
-    guard: Option<&XdpFilter>,
+    filter: Option<&XdpFilter>,
     cookies: Option<i32>,
 ) -> Result<Vec<Instruction>, NoProgram> {
     let [a, b, c, d, e, f] = station.mac.0;
@@ -269,12 +278,12 @@ fn code(
             u32::from(u16::from_ne_bytes([e, f])),
             pass,
         );
-    if let Some(guard) = guard.filter(|_| station.is_shared) {
-        own(&mut program, &guard.maps(), pass);
+    if let Some(filter) = filter.filter(|_| station.is_shared) {
+        own(&mut program, &filter.maps(), pass);
     }
     count(&mut program, counts, QueueCount::Ours);
-    if let Some(guard) = guard {
-        guard.emit(&mut program, through, cookies);
+    if let Some(filter) = filter {
+        filter.emit(&mut program, through, cookies);
     }
     program.place(through);
     deliver.emit(&mut program, sockets);
@@ -437,7 +446,7 @@ mod tests {
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return eprintln!("SKIPPED: no namespace: {}", io::Error::last_os_error());
             }
-            let (Some(mut ours), Some(mut other)) = (loaded(), loaded()) else { return };
+            let (Some(ours), Some(other)) = (loaded(), loaded()) else { return };
             ours.attach(LOOPBACK, Attach::Generic).unwrap();
             let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
             let take_off = |steering: &QueueSteering| {

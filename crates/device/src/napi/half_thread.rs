@@ -12,8 +12,12 @@ use std::time::Duration;
 use super::poller::PollDrive;
 use super::system::System;
 use super::threaded::{Napi, NapiSetting};
-use super::tuning::{NICE_BEHIND, POLL_DEFER, POLL_FLUSH_NANOS, SLICE};
+use super::tuning::{
+    BEFORE_FLUSH_NANOS, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER, POLL_FLUSH_NANOS,
+    SLICE, THREAD_FLUSH_NANOS,
+};
 use crate::half_rank::HalfRank;
+use crate::napi_policy::NapiPriority;
 use crate::thread_time::ThreadTime;
 
 /// How long it runs at a stretch where the worker may interrupt it: the scheduler lets a thread
@@ -48,6 +52,25 @@ impl HalfThread {
         let (time, driver) = (system.thread_time(thread).ok(), system.driver(&[napi.id]).ok());
         let (rank, over) = (HalfRank::Placed, Arc::clone(over));
         Some(Self { system, thread, nice, time, rank, driver, napi, over })
+    }
+
+    /// From now on its place is before the worker, or behind it. Costs system calls. Without the
+    /// privilege it stays where it is.
+    pub(crate) fn place(&mut self, rank: NapiPriority) {
+        let (nice, flush_nanos) = match rank {
+            NapiPriority::Behind => (NICE_BEHIND, THREAD_FLUSH_NANOS),
+            NapiPriority::Before => (NICE_BEFORE, BEFORE_FLUSH_NANOS),
+            NapiPriority::Choosing => (NICE_CHOOSING, BEFORE_FLUSH_NANOS),
+        };
+        if self.over.load(Ordering::Relaxed)
+            || self.system.set_turns(self.thread, nice, SLICE).is_err()
+        {
+            return;
+        }
+        self.nice = nice;
+        self.napi.setting.flush_nanos = flush_nanos;
+        let placed = NapiSetting { threaded: None, ..self.napi.setting };
+        let _ = self.system.set_napi(self.napi.id, &placed);
     }
 
     /// The time of the thread; `None` where the system does not tell. Costs a system call.

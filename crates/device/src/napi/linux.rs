@@ -14,11 +14,13 @@ use super::poller::{PollDrive, Poller};
 use super::system::System;
 use super::thread::{self, ThreadStanding};
 use super::threaded::{Napi, NapiSetting, Netdev};
+use crate::interface::InterfaceControl;
 
 /// The real system for one interface.
 #[derive(Debug)]
 pub(super) struct Linux {
-    name: String,
+    /// Answers what the interface is called now: it may be renamed while it is held.
+    control: InterfaceControl,
     link: InterfaceLink,
     netdev: Netdev,
 }
@@ -27,11 +29,16 @@ impl Linux {
     /// The interface `name` of the calling thread's network namespace.
     pub(super) fn of(name: &str) -> io::Result<Self> {
         let link = InterfaceLink::of(name)?;
-        Ok(Self { name: name.to_owned(), link, netdev: Netdev::open()? })
+        Ok(Self { control: InterfaceControl::open()?, link, netdev: Netdev::open()? })
+    }
+
+    /// What it is called now.
+    fn name(&self) -> io::Result<String> {
+        self.control.name_of(self.link.index.cast_signed())
     }
 
     fn file(&self, name: &str) -> io::Result<PathBuf> {
-        let folder = PathBuf::from("/sys/class/net").join(&self.name);
+        let folder = PathBuf::from("/sys/class/net").join(self.name()?);
         let index = std::fs::read_to_string(folder.join("ifindex"))?;
         match index.trim().parse() == Ok(self.link.index) {
             true => Ok(folder.join(name)),
@@ -54,7 +61,7 @@ fn is_unknown(error: &io::Error) -> bool {
 
 impl System for Linux {
     fn link(&self) -> io::Result<InterfaceLink> {
-        InterfaceLink::of(&self.name)
+        InterfaceLink::of(&self.name()?)
     }
 
     fn napis(&self) -> io::Result<Vec<Napi>> {
@@ -85,11 +92,11 @@ impl System for Linux {
     }
 
     fn joins(&self) -> io::Result<bool> {
-        joining::is_on(&self.name)
+        joining::is_on(&self.name()?)
     }
 
     fn set_joins(&self, on: bool) -> io::Result<()> {
-        joining::set(&self.name, on)
+        joining::set(&self.name()?, on)
     }
 
     fn standing(&self, thread: u32) -> io::Result<ThreadStanding> {
@@ -121,7 +128,7 @@ impl System for Linux {
     }
 
     fn again(&self) -> io::Result<Box<dyn System>> {
-        Ok(Box::new(Self::of(&self.name)?))
+        Ok(Box::new(Self::of(&self.name()?)?))
     }
 
     fn thread_time(&self, thread: u32) -> io::Result<std::fs::File> {

@@ -26,6 +26,8 @@ pub(crate) struct FloodwallNet {
     pool: Pool,
     listener: ListenerId,
     idle: Vec<ListenerId>,
+    /// Connections to the other listeners were opened.
+    opens_idle: bool,
     /// The server's address.
     server: SocketAddr,
     settings: TcpSettings,
@@ -140,19 +142,24 @@ impl Net for FloodwallNet {
         let idle = (1..=IDLE_PORTS).map(|n| listen(PORT + n)).collect();
         let server = SocketAddr::new(address(shape.v6, 2).parse().unwrap(), PORT);
         let sums = shape.sums;
-        Self { ends, pool, listener, idle, server, settings, sums, nanos: 1 }
+        Self { ends, pool, listener, idle, opens_idle: false, server, settings, sums, nanos: 1 }
     }
 
     fn connect(&mut self, port: u16) -> ConnectionId {
+        self.opens_idle |= port != PORT;
         let (settings, to) = (self.settings.clone(), SocketAddr::new(self.server.ip(), port));
         self.at(Side::Client, |sockets| sockets.tcp_connect(to, &settings, 0).unwrap())
     }
 
     fn accept(&mut self) -> Option<ConnectionId> {
-        let (first, idle) = (self.listener, self.idle.clone());
+        let first = self.listener;
+        let found = self.at(Side::Server, |sockets| sockets.tcp_accept(first).unwrap());
+        if found.is_some() || !self.opens_idle {
+            return found;
+        }
+        let idle = self.idle.clone();
         self.at(Side::Server, |sockets| {
-            let found = sockets.tcp_accept(first).unwrap();
-            found.or_else(|| idle.into_iter().find_map(|one| sockets.tcp_accept(one).unwrap()))
+            idle.into_iter().find_map(|one| sockets.tcp_accept(one).unwrap())
         })
     }
 

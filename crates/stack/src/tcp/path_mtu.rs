@@ -15,7 +15,6 @@ use floodwall_wire::ipv4;
 
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
-use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -69,18 +68,24 @@ impl Stack {
         &mut self,
         cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &RxMeta<A>,
+        (src_addr, iface): (A, IfIndex),
         l4: usize,
     ) -> u32 {
         let is_syn = match packet.first().get(l4 + FLAGS) {
             Some(flags) => flags & SYN != 0,
             None => true,
         };
-        if !is_syn {
-            return 0;
-        }
-        let src_addr = ascent.heading.src_addr;
-        let zone = src_addr.is_link_scope().then_some(ascent.iface);
+        if is_syn { self.mtu_back_to(cx, src_addr, iface) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn mtu_back_to<A: IpFamily>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        src_addr: A,
+        iface: IfIndex,
+    ) -> u32 {
+        let zone = src_addr.is_link_scope().then_some(iface);
         self.tcp_path(cx, src_addr, zone).map_or(0, |path| self.link_mtu_on(path))
     }
 

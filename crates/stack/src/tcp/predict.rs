@@ -4,15 +4,16 @@
 //! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
 //! extension headers, fragments or congestion marks, with ACK and PSH alone and with no TCP options
 //! but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
-//! the network layer has admitted on that interface before. Invariant: a packet that is not taken
-//! goes the general way, unchanged; that is the only place where packets are refused. Guarded by
+//! the network layer has admitted on that interface before. What is plain but not expected may skip
+//! the network layer (`admit.rs`). Invariant: a packet that is not taken goes the general way,
+//! unchanged; that is the only place where packets are refused. Guarded by
 //! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with
 //! addresses, interfaces, access lists and raw sockets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, MacAddr, Seq};
-use floodwall_checksum::{header20, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, header20, sum};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_tcp::{FlowAdmission, Segment};
 use floodwall_wire::tcp::TcpFlags;
@@ -20,8 +21,6 @@ use floodwall_wire::tcp_options::Timestamps;
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
-use crate::ip::ip_family::IpFamily;
-use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -85,13 +84,15 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
     Some((addrs[0].into(), addrs[1].into(), ipv6::HEADER_LEN, total_len))
 }
 
-/// Reads the headers of a packet whose IP header is at `l3`, if it is plain.
+/// Reads the headers of a packet whose IP header is at `l3`, if it is plain. Where its IP header is
+/// plain, `place` is where that begins and the packet ends.
 #[inline]
-fn read(bytes: &[u8], l3: usize) -> Option<PlainSegment> {
+fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegment> {
     let ip = bytes.get(l3..)?;
     let (src_addr, dst_addr, l4, total_len) = plain_ip(ip, IpProtocol::TCP)?;
-    let whole = ip.get(..total_len)?;
-    let tcp = whole.get(l4..)?;
+    let (l4, end) = (l3 + l4, l3 + total_len);
+    *place = (l3, end);
+    let tcp = bytes.get(l4..end)?;
     let fixed: &[u8; BARE] = tcp.first_chunk()?;
     let (offset, flags) = (fixed[12], TcpFlags(fixed[13]));
     if flags | TcpFlags::PSH != TcpFlags::ACK | TcpFlags::PSH {
@@ -123,29 +124,21 @@ fn read(bytes: &[u8], l3: usize) -> Option<PlainSegment> {
         zone: IfIndex::default(),
         protocol: IpProtocol::TCP.0,
     };
-    let (is_v4, l4, text) = (src_addr.is_ipv4(), l3 + l4, l3 + l4 + header_len);
-    Some(PlainSegment { flow, segment, is_v4, l3, l4, text, end: l3 + total_len })
+    let (is_v4, text) = (src_addr.is_ipv4(), l4 + header_len);
+    Some(PlainSegment { flow, segment, is_v4, l3, l4, text, end })
 }
 
 impl PlainSegment {
-    /// Whether the checksum is right.
+    /// Whether the checksum is right; `ends` is the sum of the flow's addresses, protocol and ports.
     #[inline]
-    fn verifies(&self, packet: &PacketBuf) -> bool {
+    fn verifies(&self, packet: &PacketBuf, ends: InternetSum) -> bool {
         if packet.checksum_state() != ChecksumState::Unverified {
             return true;
         }
         let Some(tcp) = packet.first().get(self.l4..self.end) else { return false };
-        let protocol = IpProtocol::TCP.0;
-        let pseudo = match (self.flow.remote.ip(), self.flow.local.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                pseudo_header_v4(from, to, protocol, tcp.len() as u16)
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                pseudo_header_v6(from, to, protocol, tcp.len() as u32)
-            }
-            _ => return false,
-        };
-        pseudo.add(sum(tcp)).verifies()
+        let Some(behind_ports) = tcp.get(4..) else { return false };
+        let len = InternetSum::of_u32(tcp.len() as u32);
+        ends.add(len).add(sum(behind_ports)).verifies()
     }
 }
 
@@ -162,8 +155,8 @@ pub(crate) fn ip_of_frame(bytes: &[u8], mac: MacAddr) -> Option<usize> {
 }
 
 impl Stack {
-    /// Takes a packet with a segment that its connection expects; gives back any other. `mac` is
-    /// the station's address on Ethernet.
+    /// Takes a packet with a segment that its connection expects, or between ends that were
+    /// admitted before; gives back any other. `mac` is the station's address on Ethernet.
     #[inline]
     pub(crate) fn tcp_predicted(
         &mut self,
@@ -171,10 +164,28 @@ impl Stack {
         packet: PacketBuf,
         mac: Option<MacAddr>,
     ) -> Result<(), PacketBuf> {
+        let mut place = (0, 0);
+        match self.tcp_expected(cx, packet, mac, &mut place) {
+            Ok(()) => Ok(()),
+            Err(packet) if place.1 == 0 => Err(packet),
+            Err(packet) => self.tcp_from_admitted(cx, packet, place),
+        }
+    }
+
+    /// Takes a packet with a segment that its connection expects; gives back any other. Where its
+    /// IP header is plain, `place` is where that begins and the packet ends then.
+    #[inline(always)]
+    fn tcp_expected(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        mac: Option<MacAddr>,
+        place: &mut (usize, usize),
+    ) -> Result<(), PacketBuf> {
         let Some(tcp) = &mut self.tcp else { return Err(packet) };
         let bytes = packet.first();
         let l3 = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac));
-        let Some(plain) = l3.and_then(|l3| read(bytes, l3)) else { return Err(packet) };
+        let Some(plain) = l3.and_then(|l3| read(bytes, l3, place)) else { return Err(packet) };
         let of_burst = self.burst.more_arrives || tcp.set.has_train();
         let admission = FlowAdmission {
             iface: packet.iface(),
@@ -188,7 +199,7 @@ impl Stack {
         let again = core::mem::replace(&mut self.burst.predicted, index) == index;
         if of_burst && again && plain.segment.len > 0
             || packet.is_link_group()
-            || !plain.verifies(&packet)
+            || !plain.verifies(&packet, tcp.set.ends_sum(index))
         {
             return Err(packet);
         }
@@ -201,27 +212,15 @@ impl Stack {
         self.stats.access.borrow();
         let mut packet = packet.without_front(plain.text);
         packet.truncate(plain.end - plain.text);
-        match tcp.set.input_predicted(&mut lend!(self, cx), index, &plain.segment, packet) {
+        let (mut reply, mut lend) = (None, lend!(self, cx));
+        match tcp.set.input_predicted(&mut lend, index, &plain.segment, packet, &mut reply) {
             None => self.stats.outcomes.delivered += 1,
             Some(reason) => self.stats.drops_in.count(reason),
         }
+        if let Some(segment) = reply {
+            self.tcp_reply_on(cx, &plain.flow, segment);
+        }
         self.tcp_transmit(cx);
         Ok(())
-    }
-
-    /// Notes that the network layer has admitted a segment that its connection took: later ones
-    /// may be predicted.
-    pub(super) fn tcp_admitted<A: IpFamily>(&mut self, ascent: &RxMeta<A>) {
-        let generation = self.sockets.path_cache.generation();
-        let at = usize::from(ascent.iface.0);
-        let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
-        let heard = self.sockets.raw.hears(A::FAMILY, IpProtocol::TCP);
-        if listed || heard || ascent.to_group {
-            return;
-        }
-        let Some(tcp) = &mut self.tcp else { return };
-        let (src_addr, dst_addr) = (ascent.heading.src_addr, ascent.heading.dst_addr);
-        let admission = FlowAdmission { iface: ascent.iface, generation };
-        tcp.set.admit(src_addr.to_ip(), dst_addr.to_ip(), admission);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct WallClock {
     pub(super) at: Instant,
     /// The wall clock at that time, in nanoseconds since 1970: until the year 2554.
     pub(super) since_1970: u64,
+    /// The epoch at the time for which it was asked last.
+    pub(super) known: (Instant, CookieEpoch),
     /// How often a secret for cookies was set that other shards and instances share, and how often
     /// a listener's policy for cookies.
     pub(crate) secrets: u32,
@@ -28,6 +30,15 @@ impl WallClock {
     #[inline]
     pub(crate) fn epoch(&self, now: Instant) -> CookieEpoch {
         CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
+    }
+
+    /// The same; of one round it is computed once.
+    #[inline]
+    pub(crate) fn epoch_of_round(&mut self, now: Instant) -> CookieEpoch {
+        if self.known.0 != now {
+            self.known = (now, self.epoch(now));
+        }
+        self.known.1
     }
 
     /// The wall clock's time.

@@ -22,6 +22,7 @@ use crate::pseudo_header::PROTOCOL;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
 use crate::state::TcpState;
+use crate::timestamps::TimestampClock;
 use crate::transmit::OutgoingSegment;
 
 /// The endpoints and the path of a connection to be opened.
@@ -74,12 +75,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let hash;
         (flow.local.port, hash) = self.local_port(lend, flow)?;
         let start = self.start(lend, flow, ends.mtu, settings);
-        let connection = Connection::open(&start);
         lend.counters.count(Counter::TcpActiveOpens);
-        match self.place((connection, hash), owner, None, lend.now) {
-            Ok(index) => Ok(self.id(index)),
-            Err(_) => Err(OpenError::TooMany),
-        }
+        let place = self.place((&flow, hash), owner, None, lend.now, || Connection::open(&start));
+        place.map(|index| self.id(index)).ok_or(OpenError::TooMany)
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the
@@ -122,19 +120,32 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.find_hashed(flow, hash).is_none() && !self.time_waits.has(flow, hash as u32)
     }
 
-    pub(crate) fn start<'a>(
+    fn start<'a>(
         &self,
         lend: &TcpContext<'_>,
         flow: FlowKey,
         mtu: u32,
         settings: &'a TcpSettings,
     ) -> OpenKind<'a> {
+        let clock = TimestampClock::of(&self.clock, &flow);
+        let numbers = (self.isn.isn(&flow, lend.now), clock);
+        Self::start_with(lend, flow, mtu, settings, numbers)
+    }
+
+    /// The same with the initial sequence number and the timestamp clock that were shown already.
+    pub(crate) fn start_with<'a>(
+        lend: &TcpContext<'_>,
+        flow: FlowKey,
+        mtu: u32,
+        settings: &'a TcpSettings,
+        (iss, clock): (Seq, TimestampClock),
+    ) -> OpenKind<'a> {
         let family = crate::connection::family(&flow);
         let of_link = if mtu == 0 { floored_mtu(family, 1500) } else { floored_mtu(family, mtu) };
         OpenKind {
             flow,
-            iss: self.isn.isn(&flow, lend.now),
-            clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
+            iss,
+            clock,
             our_mss: settings.wanted_mss(announced_mss(family, of_link).0),
             path: PathSize::new(mtu, settings.wanted_mss(u16::MAX)),
             settings,

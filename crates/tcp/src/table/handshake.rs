@@ -186,23 +186,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let settings = settings.clone();
         let shake = Handshake::of(proven);
-        let start = self.start(lend, *proven.flow(), mtu, &settings);
-        let clock = proven
-            .timestamps()
-            .map_or(start.clock, |t| TimestampClock::that_showed(t.last_sent, lend.now));
-        let start = OpenKind { iss: proven.iss(), clock, ..start };
-        let mut connection = Connection::proven(&start, &shake);
-        if proven.retransmitted() > 0 {
-            connection.recovery.rtt_mut().syn_was_retransmitted();
-            if proven.retransmitted() > 1 {
-                connection.recovery.begin_slowly();
-            }
-        } else if let Some(time) = proven.round_trip() {
-            connection.recovery.rtt_mut().sample(time, 1, lend.now);
-        }
-        debug_assert!(connection.rto() <= rto_config().max);
-        match self.place((connection, hash), owner, Some((listener, proven.slot())), lend.now) {
-            Ok(index) => {
+        let flow = *proven.flow();
+        let clock = match proven.timestamps() {
+            Some(shown) => TimestampClock::that_showed(shown.last_sent, lend.now),
+            None => TimestampClock::of(&self.clock, &flow),
+        };
+        let start = Self::start_with(lend, flow, mtu, &settings, (proven.iss(), clock));
+        let make = || proven_connection(&start, &shake, proven);
+        let slot = Some((listener, proven.slot()));
+        match self.place((&flow, hash), owner, slot, lend.now, make) {
+            Some(index) => {
                 self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
                     place.said = Some(crate::syn_said::SynSaid::of(proven));
@@ -211,7 +204,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 self.look_path_up(index);
                 lend.counters.count(Counter::TcpPassiveOpens);
             }
-            Err(_) => self.half_open.accepted(proven.slot()),
+            None => self.half_open.accepted(proven.slot()),
         }
     }
 
@@ -255,6 +248,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> floodwall_base::Units {
         self.half_open.work(lend.moment(), units, send)
     }
+}
+
+/// The connection of a proven handshake, with what the handshake has measured.
+fn proven_connection(start: &OpenKind<'_>, shake: &Handshake, proven: &Proven) -> Connection {
+    let mut connection = Connection::proven(start, shake);
+    if proven.retransmitted() > 0 {
+        connection.recovery.rtt_mut().syn_was_retransmitted();
+        if proven.retransmitted() > 1 {
+            connection.recovery.begin_slowly();
+        }
+    } else if let Some(time) = proven.round_trip() {
+        connection.recovery.rtt_mut().sample(time, 1, start.now);
+    }
+    debug_assert!(connection.rto() <= rto_config().max);
+    connection
 }
 
 fn refused(flow: &FlowKey, segment: &Segment) -> SegmentVerdict {

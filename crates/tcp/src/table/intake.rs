@@ -19,7 +19,7 @@ use crate::output::reset_packet;
 use crate::pseudo_header::PROTOCOL;
 use crate::segment::{ResetSegment, Segment};
 use crate::table::rx_coalesce::train::TrainEnd;
-use crate::transmit::Transmit;
+use crate::transmit::{OutgoingSegment, Transmit};
 
 /// The network layer's information about an arrived segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +75,26 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
+    /// As [`ConnectionTable::input`]: an acknowledgment that is due at once, where nothing else is,
+    /// is returned in `reply`, and no list is touched.
+    pub fn input_replying(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        input: &SegmentInput,
+        packet: PacketBuf,
+        access: &mut AccessCounters,
+        reply: &mut Option<OutgoingSegment>,
+    ) -> SegmentVerdict {
+        let mut segment = Segment::NONE;
+        match read(lend, input, &packet, access, &mut segment) {
+            Ok((flow, text)) => {
+                let link = (input.iface, input.mtu);
+                self.segment_replying(lend, &flow, link, &segment, (packet, text), Some(reply))
+            }
+            Err(reason) => SegmentVerdict::Dropped(reason),
+        }
+    }
+
     /// Processes one segment of a burst with more to follow: expected segments of a connection are
     /// coalesced into a train (as in GRO) and processed once, at its end. `None` where it waits for
     /// later ones: [`ConnectionTable::end_train`] gives its outcome. `ended` is the outcome of the
@@ -114,7 +134,19 @@ impl<H: HalfOpen> ConnectionTable<H> {
         flow: &FlowKey,
         link: (IfIndex, u32),
         segment: &Segment,
+        packet: (PacketBuf, usize),
+    ) -> SegmentVerdict {
+        self.segment_replying(lend, flow, link, segment, packet, None)
+    }
+
+    fn segment_replying(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        flow: &FlowKey,
+        link: (IfIndex, u32),
+        segment: &Segment,
         (packet, text): (PacketBuf, usize),
+        reply: Option<&mut Option<OutgoingSegment>>,
     ) -> SegmentVerdict {
         let index = match self.find_again(flow) {
             Ok(index) => index,
@@ -124,6 +156,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let is_listened =
             segment.has(TcpFlags::SYN) && self.listeners.lookup(flow, link.0).is_some();
+        let reply = reply.filter(|_| !self.wants_transmit());
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
         };
@@ -136,7 +169,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         let outcome = connection.input(&mut cx, *segment, packet);
-        self.settle(index, lend.now);
+        match reply {
+            Some(reply) if connection.only_acknowledges(cx.records) => {
+                let packet = connection.acknowledgment(&mut cx);
+                *reply = OutgoingSegment::from_connection(packet, connection);
+                self.settle_replied(index, lend.now, reply.is_some());
+            }
+            _ => self.settle(index, lend.now),
+        }
         match outcome {
             InputOutcome::Taken => SegmentVerdict::Taken,
             InputOutcome::Dropped(reason) | InputOutcome::Reset(None, reason) => {

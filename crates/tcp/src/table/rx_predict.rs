@@ -9,7 +9,8 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{DropReason, FlowKey};
+use floodwall_base::{DropReason, Endpoint, FlowKey};
+use floodwall_checksum::InternetSum;
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::TcpFlags;
@@ -19,6 +20,7 @@ use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::flow_admission::FlowAdmission;
 use crate::input::InputOutcome;
 use crate::segment::Segment;
+use crate::transmit::OutgoingSegment;
 
 impl Connection {
     /// Whether the segment is the expected next one, with text or without.
@@ -75,6 +77,23 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
+    /// Whether [`ConnectionTable::admit`] with the same has no effect any more.
+    #[inline]
+    #[must_use]
+    pub fn has_admitted(
+        &self,
+        src_addr: IpAddr,
+        dst_addr: IpAddr,
+        admission: FlowAdmission,
+    ) -> bool {
+        let [theirs, ours] = [src_addr, dst_addr].map(|addr| Endpoint::new(addr, 0).addr);
+        self.at(self.latest()).is_some_and(|connection| {
+            connection.path.admission() == admission
+                && connection.flow.remote.addr == theirs
+                && connection.flow.local.addr == ours
+        })
+    }
+
     /// The connection that predicts a segment of `flow` with no flags but ACK and PSH and no
     /// options but timestamps. In a burst `full_too` is false: full segments are coalesced.
     #[inline]
@@ -97,21 +116,35 @@ impl<H: HalfOpen> ConnectionTable<H> {
         predicts.then_some(index)
     }
 
+    /// The sum of the addresses, the protocol and the ports of the connection at `index`, in either
+    /// direction.
+    #[inline]
+    pub fn ends_sum(&self, index: u32) -> InternetSum {
+        InternetSum::of_u16(self.at(index).map_or(0, |connection| connection.rcv.ends_sum))
+    }
+
     /// Processes a segment that the connection at `index` predicts; its checksum is valid. Returns
-    /// the reason where it was dropped.
+    /// the reason where it was dropped. An acknowledgment that is due at once, where nothing else
+    /// is, is returned in `reply`.
     pub fn input_predicted(
         &mut self,
         lend: &mut TcpContext<'_>,
         index: u32,
         segment: &Segment,
         text: PacketBuf,
+        reply: &mut Option<OutgoingSegment>,
     ) -> Option<DropReason> {
+        let others_wait = self.wants_transmit();
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Some(DropReason::TcpNoConnection);
         };
         let outcome = connection.input_predicted(&mut cx, segment, text);
         if connection.is_quiet(cx.records) {
             self.settle_as(index, lend.now, false);
+        } else if !others_wait && connection.only_acknowledges(cx.records) {
+            let packet = connection.acknowledgment(&mut cx);
+            *reply = OutgoingSegment::from_connection(packet, connection);
+            self.settle_replied(index, lend.now, reply.is_some());
         } else {
             self.settle(index, lend.now);
         }

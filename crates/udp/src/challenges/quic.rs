@@ -3,8 +3,8 @@
 //! An Initial packet without a token of ours is answered with a Retry; one that returns it from
 //! the same address proves its source. The server has to be told, because it owes the client both
 //! connection IDs in its transport parameters (RFC 9000 section 7.3): it asks
-//! [`QuicRetryChallenge::original`] with the token of the Initial that reaches it. Reading: RFC 9000
-//! sections 8.1.2 and 17.2.5, RFC 9001 section 5.8, RFC 9369 (version 2).
+//! [`QuicRetryChallenge::original`] with the token of the Initial that reaches it. Reading: RFC
+//! 9000 sections 8.1.2 and 17.2.5, RFC 9001 section 5.8, RFC 9369 (version 2).
 
 mod tag;
 
@@ -176,7 +176,7 @@ impl Challenge for QuicRetryChallenge {
         if original.is_some() {
             return Challenged::Proven;
         }
-        // A datagram with an Initial has 1,200 bytes (RFC 9000 section 14.1), of which we see these.
+        // A datagram with an Initial has 1,200 bytes (RFC 9000 section 14.1); we see these of it.
         if source.payload.len() < CHALLENGE_MAX || initial.destination.len() < FIRST_ID_MIN {
             return Challenged::Answer(0);
         }

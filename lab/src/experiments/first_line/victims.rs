@@ -29,7 +29,7 @@ use crate::experiments::namespace::{self, VETH_FAR};
 pub(crate) enum Victim {
     /// `floodwall run --device xdp:`, as it is by default.
     Xdp,
-    /// `floodwall run --device packet: --first-line cookies`.
+    /// The same on `packet:`.
     Packet,
     /// The kernel.
     Kernel,
@@ -104,9 +104,6 @@ pub(super) fn ours(
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("--device", format!("{}:{VETH_FAR}", victim.name()));
     add("--mac", MAC_OURS.to_owned());
-    if victim == Victim::Packet {
-        add("--first-line", "cookies".to_owned());
-    }
     add("--cpu", core.to_string());
     for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
         add("--address", (*server).to_owned());

@@ -1,4 +1,4 @@
-//! What the guard adds to the programs for SYNs and ACKs: what becomes of a frame that they left
+//! What the filter adds to the programs for SYNs and ACKs: what becomes of a frame that they left
 //! alone, and how a flow is made known.
 //!
 //! Called by `cookies.rs` while it assembles. A frame that comes here is TCP's, of no known flow;

@@ -1,4 +1,4 @@
-//! What the guard adds to the program at the interface.
+//! What the filter adds to the program at the interface.
 //!
 //! Called by `steering.rs` while it assembles, for frames to our station. Invariant: a frame that
 //! is refused here is also refused by the stack's triage (a test compares them for every capture).

@@ -313,7 +313,7 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
     }
     line.want(&nothing());
     assert_eq!(say(&line, &v4), FirstLineState::Passed);
-    // The guard works on what is ours.
+    // The filter works on what is ours.
     line.want(&ours());
     line.admit(NOW, Some(usize::MAX));
     assert_eq!(say(&line, &v4), CLOSED);

@@ -1,4 +1,4 @@
-//! The program run by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
+//! The program run by `BPF_PROG_TEST_RUN`, for every verdict that the filter adds.
 
 use core::time::Duration;
 

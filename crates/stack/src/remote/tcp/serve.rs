@@ -333,7 +333,7 @@ impl Stack {
         if !remote.tcp.has_slot() {
             return reply.set(Err(Errno::TOO_MANY));
         }
-        let sockets = Sockets::new(self, cx.again());
+        let mut sockets = Sockets::new(self, cx.again());
         let ends = match sockets.tcp_ends_towards(local, peer) {
             Ok(ends) => ends,
             Err(error) => return reply.set(Err(error.into())),

@@ -1,0 +1,183 @@
+//! `Demand`: whether a flood is on that is worth what the program costs the interface's peer.
+//!
+//! Used by `packet_line.rs` where the peer hands over super-frames: while a program is attached the
+//! driver has it cut them first, which makes its bulk slower. So the program is attached once there
+//! are many SYNs, or most of what arrives under pressure is unverified, and leaves once nothing was
+//! dropped or answered there for a while. Bulk of established flows never attaches it, however much
+//! there is. SYNs count without pressure, because a worker that goes before the kernel's half
+//! handles all that it is given: what is lost then is lost in the card's ring.
+//!
+//! # Under flood
+//! Any sender can bring the program to the interface, by as many packets as press the worker, and
+//! keep it there at little cost: what established peers lose is their segmentation in hardware, not
+//! their packets. Work per turn: a comparison. No memory grows.
+
+use std::time::Duration;
+
+use floodwall_base::Instant;
+
+/// How long frames are counted before it is decided.
+const WINDOW: Duration = Duration::from_millis(20);
+/// Unverified frames of a window that are a flood: 50,000 a second.
+const LEAST: u64 = 1000;
+/// SYNs of a window that are one: 20,000 a second, of which a stack alone answers all.
+const SYNS: u64 = 400;
+/// Frames dropped or answered in a second below which that second is a quiet one, and how many
+/// quiet seconds in a row end it.
+const QUIET: u64 = 1000;
+const QUIET_SECONDS: u32 = 10;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What was seen since the last decision.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Demand {
+    /// Since when frames, or what the program judged, are counted.
+    since: Option<Instant>,
+    /// Frames that arrived under pressure, and how many of these were of established flows.
+    frames: u64,
+    established: u64,
+    presses: bool,
+    /// SYNs that arrived, under pressure or not.
+    syns: u64,
+    /// What the program had judged at `since`, and the quiet seconds by then.
+    judged: u64,
+    quiet: u32,
+    /// The decision.
+    wants: bool,
+}
+
+impl Demand {
+    /// So many frames have arrived.
+    pub(super) const fn arrived(&mut self, frames: u64) {
+        if self.presses {
+            self.frames += frames;
+        }
+    }
+
+    /// One of them is this.
+    pub(super) fn sees(&mut self, frame: &[u8]) {
+        self.syns += u64::from(is_syn(frame));
+    }
+
+    /// One of them is of an established flow.
+    pub(super) const fn is_established(&mut self) {
+        self.established += 1;
+    }
+
+    /// A turn begins, under pressure or not; the program has judged so many frames since the start.
+    /// Returns whether it is to be at the interface.
+    pub(super) fn turn(&mut self, now: Instant, presses: bool, judged: u64) -> bool {
+        self.presses = presses;
+        let since = *self.since.get_or_insert(now);
+        let length = if self.wants { SECOND } else { WINDOW };
+        if now.saturating_since(since) < length {
+            return self.wants;
+        }
+        match self.wants {
+            false => {
+                let unverified = self.frames.saturating_sub(self.established);
+                let is_most = unverified >= LEAST && unverified > self.established;
+                self.wants = is_most || self.syns >= SYNS;
+                self.quiet = 0;
+            }
+            true => {
+                let is_quiet = judged.saturating_sub(self.judged) < QUIET;
+                self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
+                self.wants = self.quiet < QUIET_SECONDS;
+            }
+        }
+        (self.since, self.frames, self.established, self.judged) = (Some(now), 0, 0, judged);
+        self.syns = 0;
+        self.wants
+    }
+}
+
+/// Whether a frame is a plain SYN, as far as its first bytes show it: lengths are believed, and
+/// options or extension headers are not looked behind.
+fn is_syn(frame: &[u8]) -> bool {
+    const LINK: usize = 14;
+    const TCP: u8 = 6;
+    let flags = match frame.get(LINK - 2..) {
+        Some([0x08, 0x00, 0x45, packet @ ..]) if packet.get(8) == Some(&TCP) => LINK + 20 + 13,
+        Some([0x86, 0xdd, packet @ ..]) if packet.get(6) == Some(&TCP) => LINK + 40 + 13,
+        _ => return false,
+    };
+    // SYN without ACK, RST or FIN.
+    frame.get(flags).is_some_and(|flags| flags & 0x17 == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: Duration = Duration::from_millis(1);
+
+    /// Runs turns of a millisecond: so many frames each, how many of them established, judged.
+    fn turns(it: &mut Demand, now: &mut Instant, count: u32, each: (u64, u64, u64)) -> bool {
+        let (frames, established, judged) = each;
+        let mut wants = false;
+        for _ in 0..count {
+            *now += TURN;
+            wants = it.turn(*now, true, it.judged + judged);
+            it.arrived(frames);
+            (0..established).for_each(|_| it.is_established());
+        }
+        wants
+    }
+
+    #[test]
+    fn a_flood_of_unverified_frames_brings_the_program_and_bulk_of_established_flows_does_not() {
+        let (mut it, mut now) = (Demand::default(), Instant::ORIGIN);
+        assert!(!turns(&mut it, &mut now, 1000, (256, 256, 0)), "bulk");
+        assert!(!turns(&mut it, &mut now, 1000, (256, 140, 0)), "most of it is established");
+        assert!(!turns(&mut it, &mut now, 1000, (20, 0, 0)), "20,000 a second");
+        assert!(turns(&mut it, &mut now, 45, (128, 60, 0)));
+    }
+
+    #[test]
+    fn without_pressure_only_syns_bring_it() {
+        for (at, version) in [(14, 0x45), (14, 0x60)] {
+            let (mut it, mut now) = (Demand::default(), Instant::ORIGIN);
+            let mut frame = vec![0; 74];
+            let (kind, protocol, flags) =
+                if version == 0x45 { ([8, 0], 23, 47) } else { ([0x86, 0xdd], 20, 67) };
+            frame[12..14].copy_from_slice(&kind);
+            (frame[at], frame[protocol]) = (version, 6);
+            let mut turns = |frame: &[u8], each: u32, count: u32| {
+                (0..count).fold(false, |_, _| {
+                    now += TURN;
+                    let wants = it.turn(now, false, 0);
+                    it.arrived(64);
+                    (0..each).for_each(|_| it.sees(frame));
+                    wants
+                })
+            };
+            for other in [0x10, 0x12, 0x04, 0x11, 0x00] {
+                frame[flags] = other;
+                assert!(!turns(&frame, 64, 200), "{other:#x}");
+            }
+            (0..frame.len()).for_each(|len| assert!(!is_syn(&frame[..len])));
+            frame[flags] = 0x02;
+            assert!(!turns(&frame, 15, 200), "15,000 a second");
+            frame[flags] = 0xc2;
+            assert!(turns(&frame, 30, 45), "30,000 a second, with the bits of ECN");
+        }
+    }
+
+    #[test]
+    fn it_stays_for_ten_seconds_after_the_last_that_it_judged_and_comes_again() {
+        let (mut it, mut now) = (Demand::default(), Instant::ORIGIN);
+        assert!(turns(&mut it, &mut now, 50, (64, 0, 0)));
+        for second in 0..60 {
+            now += SECOND;
+            assert!(it.turn(now, true, (second + 1) * QUIET), "a flood goes on");
+        }
+        let judged = 60 * QUIET;
+        for second in 1..=QUIET_SECONDS {
+            now += SECOND;
+            let wants = it.turn(now, false, judged + u64::from(second) * (QUIET - 1));
+            assert_eq!(wants, second < QUIET_SECONDS, "{second}");
+        }
+        assert!(turns(&mut it, &mut now, 50, (64, 0, 0)));
+    }
+}
