@@ -26,7 +26,7 @@ use floodwall_dispatch::{
     entropy, pin,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, PoolConfig};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed};
 use floodwall_tests::craft::{self, FAMILIES};
 use floodwall_tests::internet::{FIRST, NEIGHBORS, PROTOCOL, fill, frames, prefixes};

@@ -19,7 +19,7 @@ use floodwall_pktgen::{
     AddrRange, Blast, Content, Forgery, Fragments, Headers, Pace, Peer, Plan, PortRange, SizeRange,
     StationConfig, Stream, Withheld,
 };
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, InterfaceConfig, StackConfig, accounts_needed};
 use floodwall_testkit::{Seeded, captures};
 use floodwall_wire::IpProtocol;

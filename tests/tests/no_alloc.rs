@@ -190,7 +190,7 @@ fn a_datagram_read_without_a_copy_allocates_nothing() {
 
 #[test]
 fn an_application_on_the_stacks_core_allocates_nothing() {
-    use floodwall_stack::services::{ServiceKind, UdpService};
+    use floodwall_services::{ServiceKind, UdpService};
     for family in FAMILIES {
         let mut rig = Rig::new(&ethernet_config(HOST));
         let services = vec![Box::new(UdpService::new(ServiceKind::Echo, 7000)) as _];

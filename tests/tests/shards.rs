@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family, IfIndex, IpCidr, MacAddr, WorkerId};
 use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList, Round, Triage};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{AddAddress, Application, Host};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer, mac};
 use floodwall_tests::{Sent, Shards, ethernet_config};

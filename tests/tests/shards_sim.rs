@@ -21,8 +21,8 @@ use floodwall_base::{
     WorkerId,
 };
 use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Region, Round, Triage};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::remote::{Remote, RemoteConfig, RemoteShard, UdpHandle};
-use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{
     AddAddress, Application, Host, Seats, Stack, StackConfig, Stats, accounts_needed,
 };

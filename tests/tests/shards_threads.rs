@@ -16,7 +16,7 @@ use floodwall_dispatch::{
     WorkerGroup, WorkerSlot,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, Seats, Stack, StackConfig, Stats, accounts_needed};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer, mac};
 use floodwall_tests::{Fault, bytes_of, ethernet_config};

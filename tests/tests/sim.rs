@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family, IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Pool, PoolConfig};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, Sockets, StartError, Stats, accounts_needed};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, mac};
 use floodwall_tests::ethernet_config;

@@ -47,6 +47,7 @@ const CRATES: &[Rule] = &[
             "tcp",
         ],
     ),
+    rule("services", 5, &["base", "udp", "tcp", "stack"]),
     rule("pktgen", 4, &["base", "packet", "wire", "checksum"]),
     rule("bpf", 5, &[]),
     rule("device", 5, &["base", "sync", "packet", "checksum", "bpf"]),

@@ -11,10 +11,10 @@ use floodwall_base::{Counter, DropCounts, DropReason, Family, Instant, IpCidr, R
 use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, Share};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService, UdpService};
 use floodwall_stack::{
     Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig,
-    StartError, Stats, StreamKind, StreamService, TcpService, accounts_needed,
+    StartError, Stats, accounts_needed,
 };
 use serde::Serialize;
 

@@ -18,7 +18,7 @@ use floodwall_pktgen::{
     AddrRange, Blast, Content, Flows, Honest, HonestConfig, Pace, Peer, Plan, StationConfig, Stream,
 };
 use floodwall_schedule::GateConfig;
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{
     Application as Service, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig,
     StaticRoute, accounts_needed,

@@ -129,7 +129,6 @@ pub use floodwall_device::{Device, DeviceError};
 pub use floodwall_stack::{
     Application, ConfigError, Conservation, Fates, Host, HostError, InterfaceConfig, LinkMedium,
     SendError, Sockets, Stack, StackConfig, StartError, StaticRoute, Stats, accounts_needed, check,
-    services,
 };
 pub use floodwall_udp::{
     BindError, Challenge, ChallengeHook, Challenged, ConnectError, GroupError, Received,
@@ -149,6 +148,8 @@ pub use floodwall_tokio_sockets as net;
 pub use floodwall_dispatch as dispatch;
 /// Packets, their memory, and the engine trait that turns packets into packets.
 pub use floodwall_packet as packet;
+/// Services on a stack's own core: echo, discard, chargen, HTTP.
+pub use floodwall_services as services;
 /// Header views and builders.
 pub use floodwall_wire as wire;
 /// The simulated world: links, cost tables, traces.

@@ -19,7 +19,6 @@ mod memory;
 mod parts;
 pub mod remote;
 mod round_context;
-pub mod services;
 pub mod shards;
 mod sockets;
 mod stack;
@@ -48,8 +47,6 @@ pub use floodwall_ip::{
 pub use floodwall_tcp as tcp_set;
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, ApplicationChange, Host, HostError};
-pub use services::http_service::{StreamKind, StreamService};
-pub use services::tcp_service::TcpService;
 pub use shards::{NoSeat, Seat, Seats, seats};
 pub use sockets::Sockets;
 pub use sockets::error::{SendError, StartError};

@@ -7,7 +7,6 @@ pub(crate) mod error;
 pub(crate) mod inspect;
 pub(crate) mod ping;
 pub(crate) mod raw;
-pub(crate) mod ready_queue;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

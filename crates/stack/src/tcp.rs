@@ -760,6 +760,3 @@ mod direct;
 pub(crate) mod gro;
 mod path_mtu;
 pub(crate) mod predict;
-
-#[cfg(test)]
-mod tests;

@@ -15,7 +15,7 @@ use floodwall_base::limits::ADDRESSES_MAX;
 use floodwall_base::{Family, IfIndex, Instant, IpCidr, MacAddr, Randomness, Units};
 use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round, Triage};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{
     AddAddress, Application, Host, InterfaceConfig, LinkMedium, StackConfig, accounts_needed,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round, Triage};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, InterfaceConfig, LinkMedium, StackConfig};
 use floodwall_wire::{ArpPacket, EtherType, EthernetHeader, Ipv4Header, Ipv6Header};
 

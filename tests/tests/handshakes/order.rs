@@ -5,9 +5,9 @@
 //! all in their orders, and those are gone through here, every one.
 
 use floodwall_base::Counter;
-use floodwall_stack::services::ServiceKind;
+use floodwall_services::{ServiceKind, TcpService};
+use floodwall_stack::Application;
 use floodwall_stack::tcp_set::ListenerId;
-use floodwall_stack::{Application, TcpService};
 use floodwall_tests::craft::{self, FAMILIES, PEER};
 use floodwall_tests::tcp::{Heard, TcpClient, heard_in};
 use floodwall_tests::{Rig, Shards};

@@ -2,7 +2,7 @@
 //! service.
 
 use floodwall_device::{Device, Fault, FaultConfig};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, InterfaceConfig, StackConfig};
 
 use crate::link::{self, Kind};

@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use floodwall_device::{Tun, TunConfig, TunKind};
-use floodwall_stack::{InterfaceConfig, StackConfig, StreamKind, StreamService};
+use floodwall_services::{StreamKind, StreamService};
+use floodwall_stack::{InterfaceConfig, StackConfig};
 
 use crate::cable::{Cable, CableConfig};
 use crate::command::ip;

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use floodwall_base::{IfIndex, IpCidr, Randomness};
 use floodwall_device::{DeviceStats, XdpMode};
 use floodwall_pktgen::{AddrRange, Content, Pace, PortRange, Stream};
-use floodwall_stack::services::{ServiceKind, UdpService};
-use floodwall_stack::{Application, TcpService};
+use floodwall_services::{ServiceKind, TcpService, UdpService};
+use floodwall_stack::Application;
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::bench::{CLOSED_PORT, ECHO_PORT};

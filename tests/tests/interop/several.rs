@@ -12,7 +12,7 @@ use floodwall_dispatch::{
     CrewConfig, Port, Setting, Shown, Stop, WorkerCounter, WorkerGroup, WorkerSlot,
 };
 use floodwall_packet::PoolConfig;
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, Stack, StackConfig, accounts_needed, seats};
 
 use crate::bench::ECHO_PORT;

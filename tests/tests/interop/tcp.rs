@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use floodwall_base::DropReason;
 use floodwall_device::{FaultConfig, FaultRates};
-use floodwall_stack::services::ServiceKind;
-use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
+use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
+use floodwall_stack::Application;
 
 use crate::bench::Bench;
 use crate::command::{Process, Said, ip, run};

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use floodwall_device::XdpMode;
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 
 use crate::bench::ECHO_PORT;
 use crate::command::run;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use floodwall_base::{Counter, Family, MacAddr, PublicRandom, WorkerId, limits};
 use floodwall_fib::exceptions::Exception;
 use floodwall_packet::{Available, Engine};
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, InterfaceConfig, StackConfig, Stats};
 use floodwall_tests::craft::{
     FAMILIES, HOST, addr, destination, echo, frame, icmpv4, icmpv6, ip, mac, udp, v4, v6,

@@ -6,10 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, Units};
-use floodwall_stack::services::ServiceKind;
-use floodwall_stack::{
-    Application, InterfaceConfig, Sockets, StackConfig, StreamKind, StreamService, TcpService,
-};
+use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
+use floodwall_stack::{Application, InterfaceConfig, Sockets, StackConfig};
 use floodwall_tcp::{ConnectionError, ConnectionId, RecvError, TcpSettings, TcpState};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr};
 use floodwall_tests::tcp::{Heard, TcpClient, heard};

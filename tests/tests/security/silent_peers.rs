@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, Units};
-use floodwall_stack::services::ServiceKind;
-use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
+use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
+use floodwall_stack::Application;
 use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{TcpPeer, put};

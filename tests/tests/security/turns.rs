@@ -2,8 +2,8 @@
 //! its share of each turn and no more.
 
 use floodwall_base::Units;
-use floodwall_stack::services::ServiceKind;
-use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
+use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
+use floodwall_stack::Application;
 use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{Segment, TcpPeer, put};

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{DropReason, Family, IfIndex, Units};
 use floodwall_packet::{Burst, Engine, PacketList, Round};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::Host;
-use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, from_peer, ip, mac, udp, udp_datagram, udp_to_port,
 };

@@ -21,10 +21,11 @@ use floodwall_dispatch::{
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
-use floodwall_stack::services::{ServiceKind as StackService, UdpService};
+use floodwall_services::{
+    ServiceKind as StackService, StreamKind, StreamService, TcpService, UdpService,
+};
 use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, Stats, StreamKind,
-    StreamService, TcpService,
+    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, Stats,
 };
 use tracing::{error, info, warn};
 

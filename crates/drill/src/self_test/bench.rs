@@ -19,10 +19,9 @@ use floodwall_dispatch::{
     WorkerSlot, entropy,
 };
 use floodwall_packet::PoolConfig;
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, TcpService, UdpService};
 use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Stack, StackConfig, TcpService,
-    accounts_needed, seats,
+    Application, Host, InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed, seats,
 };
 
 use super::finding::Findings;

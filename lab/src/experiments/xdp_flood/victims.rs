@@ -19,7 +19,7 @@ use floodwall_dispatch::{
 };
 use floodwall_packet::{Pool, PoolConfig};
 use floodwall_schedule::BalanceConfig;
-use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, accounts_needed};
 use serde::Deserialize;
 

@@ -1,37 +1,20 @@
-//! Three classic services, for trying a stack out: echo, discard, chargen (RFC 862, 863, 864).
+//! `UdpService`: echo, discard and chargen over UDP (RFC 862, 863, 864).
 //!
 //! None answers a well-known port, so that two of them never talk to each other for ever
 //! (CVE-1999-0103, CVE-2024-2169), and none sends more than it received, so that none amplifies.
 
-pub(crate) mod http_request;
-pub(crate) mod http_service;
-pub(crate) mod service_listener;
-pub(crate) mod tcp_service;
-
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, IfIndex, Units};
+use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_udp::{RecvError, SocketId, SocketSettings};
 
-use crate::host::Application;
-use crate::sockets::Sockets;
-use crate::sockets::error::StartError;
+use crate::ServiceKind;
 
 /// Ports below this are services', never clients'.
 const CLIENT_PORT_MIN: u16 = 1024;
 /// The largest datagram.
 const DATAGRAM_MAX: usize = 65_535;
-
-/// What a service does with a datagram.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ServiceKind {
-    /// Sends it back (RFC 862).
-    Echo,
-    /// Forgets it (RFC 863).
-    Discard,
-    /// Sends back as many printable characters (RFC 864, but never more than it received).
-    Chargen,
-}
 
 /// A UDP service on one port, both families.
 pub struct UdpService {

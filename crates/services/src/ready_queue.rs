@@ -7,15 +7,15 @@
 //!
 //! # Under flood
 //! Any number of peers make their connections ready, and keep them so. Bound: one entry for each of
-//! `tcp_connections_max` places. Each gets [`QUANTUM`] units a turn, whatever it sends.
+//! `tcp_connections_max` places. Each gets [`QUANTUM`] units a turn, independent of what it sends.
 
 use std::collections::VecDeque;
 
 use floodwall_base::Units;
+use floodwall_stack::Sockets;
 use floodwall_tcp::ConnectionId;
 
-use crate::services::service_listener::ServiceListener;
-use crate::sockets::Sockets;
+use crate::service_listener::ServiceListener;
 
 /// Units that one connection may spend before the next one's turn.
 const QUANTUM: u32 = 16;

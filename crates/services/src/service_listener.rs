@@ -11,10 +11,8 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Instant, limits};
+use floodwall_stack::{Sockets, StartError};
 use floodwall_tcp::{ConnectionId, ListenerId, TcpSettings};
-
-use crate::sockets::Sockets;
-use crate::sockets::error::StartError;
 
 /// A listening service's connections: new ones and those with events.
 #[derive(Debug, Default)]

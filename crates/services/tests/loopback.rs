@@ -1,16 +1,17 @@
 //! A stack that talks to itself over its loopback, in both families.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
-use floodwall_base::{Counter, Randomness};
+use floodwall_base::{Counter, DropReason, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
-
-use super::*;
-use crate::config::StackConfig;
-use crate::host::{Application, Host};
-use crate::services::ServiceKind;
-use crate::services::tcp_service::TcpService;
-use crate::sockets::error::StartError;
+use floodwall_services::{ServiceKind, TcpService};
+use floodwall_stack::{
+    Application, Host, Sockets, Stack, StackConfig, StartError, accounts_needed,
+};
+use floodwall_tcp::{
+    ConnectionEvents, ConnectionId, ListenerId, RecvError, SendError, TcpSettings,
+};
 
 /// A round in which nothing arrives from outside.
 fn alone<'a>(
@@ -26,7 +27,7 @@ fn alone<'a>(
 fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
     let mut accounts = PoolConfig::default();
     let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
-    accounts.accounts = accounts.accounts.max(crate::stack::accounts_needed(&config));
+    accounts.accounts = accounts.accounts.max(accounts_needed(&config));
     let pool = Pool::new(&accounts).unwrap();
     let mut random = Randomness::from_number(3);
     let mut now = Instant::from_nanos(1_000_000_000);
@@ -145,7 +146,7 @@ impl Application for Asks {
 fn what_is_read_answered_and_closed_in_one_slice_leaves_as_one_segment() {
     for addr in ["127.0.0.1:80", "[::1]:80"] {
         let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
-        let accounts = crate::stack::accounts_needed(&config);
+        let accounts = accounts_needed(&config);
         let pool = Pool::new(&PoolConfig { accounts, ..PoolConfig::default() }).unwrap();
         let mut random = Randomness::from_number(5);
         let mut now = Instant::from_nanos(1_000_000_000);

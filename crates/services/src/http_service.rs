@@ -21,16 +21,14 @@ use core::time::Duration;
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
+use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 
-use crate::host::Application;
-use crate::services::http_request::{
+use crate::http_request::{
     ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
 };
-use crate::services::service_listener::ServiceListener;
-use crate::sockets::Sockets;
-use crate::sockets::error::StartError;
-use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::service_listener::ServiceListener;
 
 /// Bytes of requests that are looked at together.
 const LOOK: usize = 1024;

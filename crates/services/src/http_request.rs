@@ -32,7 +32,7 @@ pub(crate) enum RequestMethod {
     Other,
 }
 
-/// A request whose head is complete.
+/// A request with a complete head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestHead {
     pub(crate) method: RequestMethod,

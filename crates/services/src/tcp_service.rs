@@ -8,14 +8,12 @@ use core::mem::take;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Units};
+use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
-use crate::host::Application;
-use crate::services::ServiceKind;
-use crate::services::service_listener::ServiceListener;
-use crate::sockets::Sockets;
-use crate::sockets::error::StartError;
-use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::ServiceKind;
+use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::service_listener::ServiceListener;
 
 /// Bytes that one connection is served at a time.
 const PIECE: usize = 16_384;
