@@ -135,8 +135,8 @@ impl TopView {
         }
     }
 
-    /// For a terminal of so many lines.
-    pub(crate) fn text(&self, lines: usize) -> String {
+    /// For a terminal of so many lines and columns.
+    pub(crate) fn text(&self, (lines, columns): (usize, usize)) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(out, "floodwall top, up {:.0} s: {}", self.uptime_seconds, self.verdict);
@@ -207,7 +207,8 @@ impl TopView {
             }
         }
         // The verdict stays in sight where the terminal is small.
-        let kept: Vec<_> = out.lines().take(lines.max(4)).collect();
+        let cut = |line: &str| line.chars().take(columns.max(20)).collect::<String>();
+        let kept: Vec<_> = out.lines().take(lines.max(4)).map(cut).collect();
         kept.join("\n") + "\n"
     }
 }
@@ -273,10 +274,12 @@ mod tests {
         };
         let (before, after) = (report(1, 0), report(3, 5000));
         let view = TopView::of(&ReportDifference::new(&before, &after).unwrap());
-        let text = view.text(50);
+        let text = view.text((50, 80));
         assert!(text.starts_with("floodwall top, up 3 s: fine"), "{text}");
         assert!(text.contains("2.50k") && !text.contains('\x1b'), "{text}");
-        assert_eq!(view.text(1).lines().count(), 4, "a small terminal");
+        let small = view.text((1, 1));
+        assert!(small.lines().all(|line| line.len() <= 20), "{small}");
+        assert_eq!(small.lines().count(), 4, "a small terminal");
         let json = serde_json::to_value(&view).unwrap();
         assert_eq!(json["interfaces"][0]["in_packets"], 2500.0);
     }

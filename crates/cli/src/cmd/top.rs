@@ -31,7 +31,7 @@ pub(crate) fn top(args: &TopArgs) -> Exit {
             view.sources = client::sources(&socket);
             let text = match (args.ask.json, serde_json::to_string(&view)) {
                 (true, Ok(json)) => json + "\n",
-                _ => format!("{}{}", clear_screen(), view.text(terminal_lines())),
+                _ => format!("{}{}", clear_screen(), view.text(terminal_size())),
             };
             let exit = output::print(&text);
             looks += 1;
@@ -44,11 +44,16 @@ pub(crate) fn top(args: &TopArgs) -> Exit {
     }
 }
 
-/// Lines of the terminal; without one as many as there are.
-fn terminal_lines() -> usize {
+/// Lines and columns of the terminal; without one as many as there are.
+fn terminal_size() -> (usize, usize) {
     if !io::stdout().is_terminal() {
-        return usize::MAX;
+        return (usize::MAX, usize::MAX);
     }
     let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(24, |size| usize::from(size.ws_row).saturating_sub(1))
+    let of = |size: rustix::termios::Winsize| match (size.ws_row, size.ws_col) {
+        // It does not say.
+        (0, _) | (_, 0) => (24, 80),
+        (rows, columns) => (usize::from(rows).saturating_sub(1), usize::from(columns)),
+    };
+    size.map_or((24, 80), of)
 }

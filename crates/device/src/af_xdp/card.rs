@@ -56,8 +56,8 @@ impl Card {
         Ok(Self { driver: String::from_utf8_lossy(driver).into_owned(), queues: queues.max(1) })
     }
 
-    /// Whether the other end hands over super-frames as they are, and no longer does while a program
-    /// is attached: of these drivers that is so whatever the program says of itself.
+    /// Whether the other end hands over super-frames as they are, and no longer does while a
+    /// program is attached: of these drivers that is so whatever the program says of itself.
     pub(super) fn cuts_for_programs(&self) -> bool {
         matches!(self.driver.as_str(), "veth" | "virtio_net")
     }

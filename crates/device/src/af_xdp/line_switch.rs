@@ -2,9 +2,9 @@
 //! off.
 //!
 //! Started by `packet_line.rs` where that is done on demand. Attaching takes the lock of all
-//! interfaces, and the driver stops its queues for a moment, so no worker does it. While the program
-//! is there the kernel's half goes before the worker, because it answers and drops most of what
-//! arrives; else it goes behind, or the worker would get no time.
+//! interfaces, and the driver stops its queues for a moment, so no worker does it. While the
+//! program is there the kernel's half goes before the worker, because it answers and drops most of
+//! what arrives; else it goes behind, or the worker would get no time.
 //!
 //! Invariant: the thread ends with the interface; it holds nothing that a worker waits for.
 

@@ -4,8 +4,8 @@
 //! not drop goes on to the system, whose packet socket has a copy for us. So a flood is refused,
 //! and SYNs are answered, before a frame is copied; what is not for our link address goes up as
 //! ever. Where the peer would pay for the program, and it was not asked for by name, it is attached
-//! while a flood is on (`demand.rs`, `line_switch.rs`). Invariant: without the program the device is
-//! what it was, and the reason is in the notes.
+//! while a flood is on (`demand.rs`, `line_switch.rs`). Invariant: without the program the device
+//! is what it was, and the reason is in the notes.
 //!
 //! # Under flood
 //! See `filter.rs` and `cookies.rs`. One worker reads all queues, so each queue has its part of the

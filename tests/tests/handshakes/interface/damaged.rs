@@ -1,9 +1,10 @@
 //! Damaged SYNs and ACKs at the programs of the interface, and at the stack.
 //!
-//! Each frame is a SYN, or the ACK of a handshake, with some bytes of some header changed, cut short
-//! or followed by others; most have their checksums made right again. Seeds are fixed. The stack's
-//! verdict is its answer to a SYN, and the class of its triage for an ACK. The interpreter refuses a
-//! read beyond the frame. Where the kernel runs programs, it is asked about some of the frames, too.
+//! Each frame is a SYN, or the ACK of a handshake, with some bytes of some header changed, cut
+//! short or followed by others; most have their checksums made right again. Seeds are fixed. The
+//! stack's verdict is its answer to a SYN, and the class of its triage for an ACK. The interpreter
+//! refuses a read beyond the frame. Where the kernel runs programs, it is asked about some of the
+//! frames, too.
 
 use floodwall_base::PublicRandom;
 use floodwall_bpf::cookie::find_syn;
