@@ -56,7 +56,7 @@ pub(crate) struct ConnectionContext<'a> {
 }
 
 /// Bounds of the retransmission timeout.
-const RTT: RttConfig = RttConfig {
+const RTT_CONFIG: RttConfig = RttConfig {
     initial: Duration::from_secs(1),
     min: Duration::from_millis(200),
     max: Duration::from_secs(120),
@@ -64,7 +64,7 @@ const RTT: RttConfig = RttConfig {
 
 /// Bounds of the retransmission timeout.
 pub(crate) const fn rto_config() -> RttConfig {
-    RTT
+    RTT_CONFIG
 }
 
 /// Pending output: a set of bits.
@@ -399,12 +399,12 @@ impl Connection {
 
     /// The parameters of the handshake that the sender needs.
     pub(crate) const fn agreement(&self) -> Agreement {
-        Agreement { sack: self.agreed.sack, rtt: &RTT }
+        Agreement { sack: self.agreed.sack, rtt: &RTT_CONFIG }
     }
 
     /// The timeout in force.
     pub(crate) fn rto(&self) -> Duration {
-        self.recovery.rtt().rto(&RTT)
+        self.recovery.rtt().rto(&RTT_CONFIG)
     }
 
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.

@@ -181,7 +181,7 @@ const NO_FLOW: FlowKey = FlowKey {
 const DIRTY: u32 = 0;
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
 /// super-frame holds, into which devices combine consecutive ones (GSO).
-const TURN: u32 = 44;
+const SEGMENTS_PER_TURN: u32 = 44;
 
 impl ConnectionTable {
     /// An empty set with a SYN cache of its own, with a cookie secret that no other instance
@@ -595,7 +595,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         lend: &mut TcpContext<'_>,
         rest: &mut PacketList,
     ) -> Option<Transmit> {
-        self.transmit_some(lend, TURN, rest)
+        self.transmit_some(lend, SEGMENTS_PER_TURN, rest)
     }
 
     fn transmit_some(
@@ -635,7 +635,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         mtu: Option<u32>,
         rest: &mut PacketList,
     ) -> Option<OutgoingSegment> {
-        self.transmit_in_turn(lend, mtu, TURN, rest)
+        self.transmit_in_turn(lend, mtu, SEGMENTS_PER_TURN, rest)
     }
 
     fn transmit_in_turn(
@@ -683,7 +683,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return Some(whose);
         }
         let next = self.dirty.first(DIRTY)?;
-        self.turn = (next, TURN);
+        self.turn = (next, SEGMENTS_PER_TURN);
         Some(next)
     }
 
@@ -691,7 +691,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[inline]
     pub(crate) const fn begin_turn(&mut self, index: u32) {
         let (whose, left) = self.turn;
-        let left = if whose == index && left > 0 { left } else { TURN };
+        let left = if whose == index && left > 0 { left } else { SEGMENTS_PER_TURN };
         self.turn = (index, left - 1);
     }
 

@@ -1,7 +1,7 @@
 //! The path that a socket used last, with the headers that go before its next datagram.
 //!
 //! A resolved route (decision D14): an index and a generation instead of a reference. It is valid
-//! while no change could change the result, and for [`LIFETIME`] at most, so that neighbour
+//! while no change could change the result, and for [`PATH_LIFETIME`] at most, so that neighbour
 //! unreachability detection sees the traffic (RFC 4861 section 7.3.3); for a peer that is not yet
 //! established for less, so that `recent_peers.rs` sees it return. The whole link and IP header is
 //! cached; length and header checksum are patched.
@@ -23,10 +23,10 @@ use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
 use crate::ip::addr_pair::AddrPair;
 use crate::ip::outgoing_packet::OutputPath;
-use crate::triage::recent_peers::AGAIN;
+use crate::triage::recent_peers::SENT_AGAIN_AFTER;
 
 /// How long an entry serves.
-const LIFETIME: Duration = Duration::from_millis(100);
+const PATH_LIFETIME: Duration = Duration::from_millis(100);
 
 /// The key of a cached path: two queries match only if they are equal bit by bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -275,7 +275,7 @@ impl PathCache {
         path: OutputPath<A>,
         now: Instant,
     ) {
-        let (generation, until) = (self.generation, now + LIFETIME);
+        let (generation, until) = (self.generation, now + PATH_LIFETIME);
         let way = ResolvedPath { dst_addr, zone, generation, until, path, heads: None };
         *A::last_way_mut(self) = Some(way);
     }
@@ -329,7 +329,7 @@ impl PathCache {
     ) {
         let LearnedPath { v4, flow, iface, mtu, is_settled } = path;
         let Some(headers) = HeaderTemplate::of(frame, link_len, v4) else { return };
-        let until = now + if is_settled { LIFETIME } else { AGAIN };
+        let until = now + if is_settled { PATH_LIFETIME } else { SENT_AGAIN_AFTER };
         let generation = self.generation;
         if let Some(entry) = self.entries.get_mut(query.id.index()) {
             *entry = Some(CachedPath { query, generation, until, flow, iface, mtu, headers });
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(paths.last(to, zone, now), Some(path));
         assert_eq!(paths.last(other, zone, now), None);
         assert_eq!(paths.last(to, None, now), None);
-        assert_eq!(paths.last(to, zone, now + LIFETIME), None);
+        assert_eq!(paths.last(to, zone, now + PATH_LIFETIME), None);
         paths.forget();
         assert_eq!(paths.last(to, zone, now), None);
     }
@@ -428,7 +428,7 @@ mod tests {
             assert!(paths.heads(&ends, Some(IfIndex(1)), &marks, now).is_none());
             assert!(paths.heads(&back, None, &marks, now).is_none());
             assert!(paths.heads(&same_peer, None, &marks, now).is_none());
-            assert!(paths.heads(&ends, None, &marks, now + LIFETIME).is_none());
+            assert!(paths.heads(&ends, None, &marks, now + PATH_LIFETIME).is_none());
             paths.forget();
             assert!(paths.heads(&ends, None, &marks, now).is_none());
         }

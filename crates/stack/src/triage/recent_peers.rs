@@ -3,12 +3,12 @@
 //! them are accepted (`exceptions.rs`).
 //!
 //! Written where an unconnected socket sends along a path that it looks up (for an established peer
-//! every 100 ms, for any other [`AGAIN`] after the last time). Read by triage, and by sockets that
-//! fill up: their last eighth is reserved for such peers (`udp/fair.rs`). Where RSS steers the flow
-//! to another shard, that shard is notified of the established peer (`shards/notes.rs`). A peer is
-//! an address and port with our port, and for link-local addresses the link. It is established once
-//! we have sent to it *again*, later than the first time: either it came back after our first
-//! answer, or we initiated twice.
+//! every 100 ms, for any other [`SENT_AGAIN_AFTER`] after the last time). Read by triage, and by
+//! sockets that fill up: their last eighth is reserved for such peers (`udp/fair.rs`). Where RSS
+//! steers the flow to another shard, that shard is notified of the established peer
+//! (`shards/notes.rs`). A peer is an address and port with our port, and for link-local addresses
+//! the link. It is established once we have sent to it *again*, later than the first time: either
+//! it came back after our first answer, or we initiated twice.
 //!
 //! # Under flood
 //! Only our own answers fill the table; inbound packets alone never add an entry. Bound:
@@ -19,15 +19,15 @@
 //! established, the least recently used, if idle for [`CROWDED_SILENCE`]. A newcomer that evicted
 //! nothing may be remembered beside the set, one for each set, with the same probability; answered
 //! again, it replaces the least recently used entry of the unprotected half. Established peers in
-//! the first [`HELD`] ways of a set are protected: without the unprotected half, the first arrivals
-//! would lock out later peers of the same prefix. Most newcomers evict nothing, by an unpredictable
-//! toss: this is what lets more peers than there are places come back in turn. What a flood from
-//! forged sources can do: each source that it uses at least twice becomes established, as nothing
-//! in UDP proves that it exists. Therefore peers of this kind get at most [`QUOTA`] places of a
-//! burst as soon as there are connected sockets, so they cannot crowd out those sockets' peers; and
-//! half of a set's established peers keep their entries as long as they remain active. Honest peers
-//! behind the same prefix, or in a full set, lose the preference and nothing else. No packet is
-//! dropped for it, so there is no counter.
+//! the first [`PROTECTED_WAYS`] ways of a set are protected: without the unprotected half, the
+//! first arrivals would lock out later peers of the same prefix. Most newcomers evict nothing, by
+//! an unpredictable toss: this is what lets more peers than there are places come back in turn.
+//! What a flood from forged sources can do: each source that it uses at least twice becomes
+//! established, as nothing in UDP proves that it exists. Therefore peers of this kind get at most
+//! [`QUOTA`] places of a burst as soon as there are connected sockets, so they cannot crowd out
+//! those sockets' peers; and half of a set's established peers keep their entries as long as they
+//! remain active. Honest peers behind the same prefix, or in a full set, lose the preference and
+//! nothing else. No packet is dropped for it, so there is no counter.
 
 use core::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) const QUOTA: usize = BURST_MAX / 4;
 /// Entries of one set.
 const WAYS: usize = 8;
 /// Entries of a set that are protected while their established peers are active.
-const HELD: usize = WAYS / 2;
+const PROTECTED_WAYS: usize = WAYS / 2;
 /// One in so many newcomers evicts an entry that was answered once only: if all did, clients that
 /// return in turn would never find their entries. A power of two.
 const NEWCOMERS: u64 = 4;
@@ -55,7 +55,7 @@ const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
 /// Time is kept in ticks of 2^16 ns, 66 us, which wrap after three days.
 const TICK_BITS: u32 = 16;
 /// A send this long after the previous one to the same peer counts as sent again.
-pub(crate) const AGAIN: Duration = Duration::from_nanos(1 << TICK_BITS);
+pub(crate) const SENT_AGAIN_AFTER: Duration = Duration::from_nanos(1 << TICK_BITS);
 /// Other shards are notified of an established peer once in 2^16 ticks, 4.3 s: several times within
 /// [`PEER_SILENCE`].
 const TELL_BITS: u32 = 16;
@@ -317,7 +317,7 @@ impl PeerSet {
             if is_known {
                 self.newcomer = 0;
             }
-            return (HELD..WAYS).max_by_key(|way| self.age(*way, now));
+            return (PROTECTED_WAYS..WAYS).max_by_key(|way| self.age(*way, now));
         }
         if !remembers || displaces(print, now) {
             (self.newcomer, self.newcomer_at) = (print, now);
@@ -327,11 +327,11 @@ impl PeerSet {
 
     /// Moves an established entry from the unprotected half to a protected way that is not in use.
     fn settle(&mut self, way: usize, now: u32) {
-        if way < HELD || self.established >> way & 1 == 0 {
+        if way < PROTECTED_WAYS || self.established >> way & 1 == 0 {
             return;
         }
         let is_held = |way: &usize| self.established >> way & 1 == 1 && !self.is_silent(*way, now);
-        if let Some(held) = (0..HELD).find(|way| !is_held(way)) {
+        if let Some(held) = (0..PROTECTED_WAYS).find(|way| !is_held(way)) {
             self.prints.swap(way, held);
             self.sent_at.swap(way, held);
             self.told.swap(way, held);

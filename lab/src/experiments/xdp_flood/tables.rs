@@ -232,8 +232,8 @@ impl Results {
             ("Answers of a core that has both halves", "answers a second, in thousands");
         let curve = lines(&Axes { title, x, y, x_max, y_max, marks: &[] }, &answers);
         let (title, y) = ("Honest requests answered beside the flood", "part of the requests");
-        let whom = lines(&Axes { title, x, y, x_max, y_max: 1.0, marks: &[] }, &honest);
-        vec![("answers.svg".to_owned(), curve), ("honest.svg".to_owned(), whom)]
+        let honest_chart = lines(&Axes { title, x, y, x_max, y_max: 1.0, marks: &[] }, &honest);
+        vec![("answers.svg".to_owned(), curve), ("honest.svg".to_owned(), honest_chart)]
     }
 }
 
