@@ -121,7 +121,7 @@ fn a_distant_download_is_not_reset_beside_readers_that_take_little_of_much() {
             beside
         });
         tell(&format!(
-            "{beside} bytes beside {READERS} readers, {alone} alone; {:?} packets lost on the cable",
+            "{beside} bytes beside {READERS} readers, {alone} alone; {:?} packets lost on cable",
             cable.drops()
         ));
         // None was reset, or `download` had panicked.
