@@ -45,7 +45,8 @@ pub fn is_tcp_fragment(frame: &[u8]) -> bool {
     const FRAGMENT: u8 = 44;
     match frame.get(12..14) {
         Some([8, 0]) => {
-            let part = frame.get(20..22).is_some_and(|b| b[0] & 0x3f != 0 || b[1] != 0);
+            let offset = frame.get(20..).and_then(|rest| rest.first_chunk::<2>());
+            let part = offset.is_some_and(|offset| u16::from_be_bytes(*offset) & 0x3fff != 0);
             part && frame.get(23) == Some(&TCP)
         }
         Some([0x86, 0xdd]) => frame.get(20) == Some(&FRAGMENT) && frame.get(54) == Some(&TCP),
