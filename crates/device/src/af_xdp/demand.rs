@@ -4,8 +4,10 @@
 //! driver has it cut them first, which makes its bulk slower. So the program is attached once there
 //! are many SYNs, or most of what arrives under pressure is unverified, and leaves once nothing was
 //! dropped or answered there for a while. Bulk of established flows never attaches it, however much
-//! there is. SYNs count without pressure, because a worker that goes before the kernel's half
-//! handles all that it is given: what is lost then is lost in the card's ring.
+//! there is. A worker that goes before the kernel's half handles all that it is given: what is lost
+//! then is lost in the card's ring, and there is no pressure. So SYNs count without it, and where
+//! many frames of any kind come without it, the gate is made to classify for a moment, once a second:
+//! nothing is dropped by that.
 //!
 //! # Under flood
 //! Any sender can bring the program to the interface, by as many packets as press the worker, and
@@ -22,6 +24,10 @@ const WINDOW: Duration = Duration::from_millis(20);
 const LEAST: u64 = 1000;
 /// SYNs of a window that are one: 20,000 a second, of which a stack alone answers all.
 const SYNS: u64 = 400;
+/// Frames of a window, without pressure, that are worth a look: 100,000 a second; and how often they
+/// get one.
+const MANY: u64 = 2000;
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Frames dropped or answered in a second below which that second is a quiet one, and how many
 /// quiet seconds in a row end it.
 const QUIET: u64 = 1000;
@@ -37,8 +43,12 @@ pub(super) struct Demand {
     frames: u64,
     established: u64,
     presses: bool,
-    /// SYNs that arrived, under pressure or not.
+    /// Frames and SYNs that arrived, under pressure or not.
+    all: u64,
     syns: u64,
+    /// When frames were last found to be worth a look, and whether the gate is to be told.
+    looked_at: Option<Instant>,
+    looks: bool,
     /// What the program had judged at `since`, and the quiet seconds by then.
     judged: u64,
     quiet: u32,
@@ -49,6 +59,7 @@ pub(super) struct Demand {
 impl Demand {
     /// So many frames have arrived.
     pub(super) const fn arrived(&mut self, frames: u64) {
+        self.all += frames;
         if self.presses {
             self.frames += frames;
         }
@@ -79,6 +90,7 @@ impl Demand {
                 let is_most = unverified >= LEAST && unverified > self.established;
                 self.wants = is_most || self.syns >= SYNS;
                 self.quiet = 0;
+                self.consider(now, since);
             }
             true => {
                 let is_quiet = judged.saturating_sub(self.judged) < QUIET;
@@ -87,8 +99,22 @@ impl Demand {
             }
         }
         (self.since, self.frames, self.established, self.judged) = (Some(now), 0, 0, judged);
-        self.syns = 0;
+        (self.all, self.syns) = (0, 0);
         self.wants
+    }
+
+    /// A window ends: whether so many frames came without pressure that they are worth a look.
+    fn consider(&mut self, now: Instant, since: Instant) {
+        let is_long = now.saturating_since(since) > 2 * WINDOW;
+        let is_due = self.looked_at.is_none_or(|at| now.saturating_since(at) >= LOOK_EVERY);
+        if !self.presses && self.all >= MANY && !is_long && is_due {
+            (self.looked_at, self.looks) = (Some(now), true);
+        }
+    }
+
+    /// Whether the gate is to classify what comes: once for each time that this is found.
+    pub(super) const fn looks(&mut self) -> bool {
+        core::mem::replace(&mut self.looks, false)
     }
 }
 
@@ -132,6 +158,26 @@ mod tests {
         assert!(!turns(&mut it, &mut now, 1000, (256, 140, 0)), "most of it is established");
         assert!(!turns(&mut it, &mut now, 1000, (20, 0, 0)), "20,000 a second");
         assert!(turns(&mut it, &mut now, 45, (128, 60, 0)));
+    }
+
+    #[test]
+    fn many_frames_without_pressure_are_looked_at_once_a_second_and_then_decided() {
+        let (mut it, mut now) = (Demand::default(), Instant::ORIGIN);
+        let mut calm = |it: &mut Demand, count: u32, frames: u64| {
+            let looks = (0..count).map(|_| {
+                now += TURN;
+                assert!(!it.turn(now, false, 0));
+                it.arrived(frames);
+                u32::from(it.looks())
+            });
+            looks.sum::<u32>()
+        };
+        assert_eq!(calm(&mut it, 3000, 90), 0, "90,000 a second");
+        assert_eq!(calm(&mut it, 3000, 200), 3);
+        // The gate classifies for a while: bulk is bulk, and a flood is one.
+        assert!(!turns(&mut it, &mut now, 100, (200, 190, 0)));
+        assert!(!it.looks(), "under pressure all are classified");
+        assert!(turns(&mut it, &mut now, 45, (200, 10, 0)));
     }
 
     #[test]

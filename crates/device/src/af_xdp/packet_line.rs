@@ -271,8 +271,9 @@ impl PacketLine {
     }
 
     /// As [`Device::has_overflowed`](crate::Device::has_overflowed).
-    pub(crate) const fn has_overflowed(&mut self) -> bool {
-        core::mem::replace(&mut self.overflowed, false)
+    pub(crate) fn has_overflowed(&mut self) -> bool {
+        let looks = self.on_demand.as_mut().is_some_and(|(demand, _)| demand.looks());
+        core::mem::replace(&mut self.overflowed, false) || looks
     }
 
     /// Adds what was dropped and answered.
