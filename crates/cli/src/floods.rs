@@ -69,7 +69,7 @@ impl FloodLog {
         if let (true, Some(report)) = (self.devices_drop, &report) {
             let of = |stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum();
             counts.add(FloodKind::ClosedPorts, of("rx_port_closed"));
-            counts.add(FloodKind::Overload, of("rx_strangers"));
+            counts.add(FloodKind::Overload, of("rx_unverified"));
         }
         for (began, before) in std::mem::take(&mut self.begun) {
             self.began(now, began, before.as_ref(), report.as_ref());

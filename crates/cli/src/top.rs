@@ -108,7 +108,7 @@ impl TopView {
             "rx_address_foreign",
             "rx_port_closed",
             "rx_denied",
-            "rx_strangers",
+            "rx_unverified",
             "rx_ring_full",
         ]
         .into_iter()

@@ -43,7 +43,7 @@ pub struct DeviceStats {
     /// Lost at the interface, under pressure or not: from where the access list lets nothing in.
     pub rx_denied: u64,
     /// Packets of unverified flows dropped at the interface, beyond the worker's credit.
-    pub rx_strangers: u64,
+    pub rx_unverified: u64,
     /// Segments of no known connection and without a cookie of ours that died at the interface
     /// under pressure: the worker granted no more.
     pub rx_segments: u64,
@@ -100,7 +100,7 @@ impl DeviceStats {
             ("rx_address_foreign", self.rx_address_foreign),
             ("rx_port_closed", self.rx_port_closed),
             ("rx_denied", self.rx_denied),
-            ("rx_strangers", self.rx_strangers),
+            ("rx_unverified", self.rx_unverified),
             ("rx_segments", self.rx_segments),
             ("rx_service_full", self.rx_service_full),
             ("rx_prefix_full", self.rx_prefix_full),
@@ -127,7 +127,7 @@ impl DeviceStats {
             + self.rx_injected
             + self.rx_refused()
             + self.rx_denied
-            + self.rx_strangers
+            + self.rx_unverified
             + self.rx_segments
             + self.rx_service_full
             + self.rx_prefix_full
@@ -170,7 +170,7 @@ impl DeviceStats {
         self.rx_address_foreign += other.rx_address_foreign;
         self.rx_port_closed += other.rx_port_closed;
         self.rx_denied += other.rx_denied;
-        self.rx_strangers += other.rx_strangers;
+        self.rx_unverified += other.rx_unverified;
         self.rx_segments += other.rx_segments;
         self.rx_service_full += other.rx_service_full;
         self.rx_prefix_full += other.rx_prefix_full;

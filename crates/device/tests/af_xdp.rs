@@ -360,7 +360,7 @@ fn under_pressure_established_flows_arrive_and_others_up_to_their_credit() {
             // nothing: one prefix has 9 of 10.
             assert_eq!(came.len(), 40 + 9, "{mode} {v6}");
             let refused =
-                |all: DeviceStats| all.rx_strangers + all.rx_service_full + all.rx_prefix_full;
+                |all: DeviceStats| all.rx_unverified + all.rx_service_full + all.rx_prefix_full;
             assert_eq!(came.len() as u64 + refused(total(&queues)), 100, "{mode} {v6}");
             let so_far = refused(total(&queues));
             let seen = queues[0].steered().unwrap().0 - ours;

@@ -108,7 +108,7 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
 fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     let unknown = between.worker(WorkerCounter::DropsTriageUnknown);
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
-    let at_interface = between.device(None, "rx_strangers");
+    let at_interface = between.device(None, "rx_unverified");
     let rate = unknown + refusable + at_interface;
     if rate < FLOOR {
         return None;
@@ -123,6 +123,6 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
         finding
             .shows("drops_triage_unknown", unknown)
             .shows("drops_triage_rejectable", refusable)
-            .shows("rx_strangers", at_interface),
+            .shows("rx_unverified", at_interface),
     )
 }

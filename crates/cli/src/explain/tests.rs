@@ -93,7 +93,7 @@ fn at_rest_and_under_honest_load_nothing_is_claimed() {
 #[test]
 fn the_rules_name_device_counts_that_exist() {
     let counts = floodwall_device::DeviceStats::default().named();
-    for name in ["rx_port_closed", "rx_strangers", "rx_ring_full", "rx_no_buffer"] {
+    for name in ["rx_port_closed", "rx_unverified", "rx_ring_full", "rx_no_buffer"] {
         assert!(counts.iter().any(|(known, _)| *known == name), "{name}");
     }
 }

@@ -239,7 +239,7 @@ impl XdpFilter {
                 FilterRefusal::VlanForeign => &mut stats.rx_vlan_foreign,
                 FilterRefusal::KindUnknown => &mut stats.rx_kind_unknown,
                 FilterRefusal::HeaderMalformed => &mut stats.rx_header_malformed,
-                FilterRefusal::Unknown => &mut stats.rx_strangers,
+                FilterRefusal::Unknown => &mut stats.rx_unverified,
                 FilterRefusal::AddressForeign => &mut stats.rx_address_foreign,
                 FilterRefusal::PortClosed => &mut stats.rx_port_closed,
                 FilterRefusal::Denied => &mut stats.rx_denied,

@@ -357,7 +357,7 @@ impl Device for Guarded {
 
     fn stats(&self) -> DeviceStats {
         let mut stats = DeviceStats::default();
-        stats.rx_strangers = self.lost;
+        stats.rx_unverified = self.lost;
         stats
     }
 }
@@ -390,7 +390,7 @@ fn run_guarded(
         worker.turn(Instant::from_nanos(1 + turn * 20_000));
     }
     let [established, unknown, _] = worker.engine().unwrap().seen;
-    let lost = worker.ports[0].report().stats.rx_strangers;
+    let lost = worker.ports[0].report().stats.rx_unverified;
     ([established, unknown], marked.load(Ordering::Relaxed), cut.load(Ordering::Relaxed), lost)
 }
 

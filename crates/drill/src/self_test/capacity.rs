@@ -218,7 +218,7 @@ const fn judged(stats: &DeviceStats) -> u64 {
         + stats.rx_address_foreign
         + stats.rx_port_closed
         + stats.rx_denied
-        + stats.rx_strangers
+        + stats.rx_unverified
         + stats.rx_segments
         + stats.rx_service_full
         + stats.rx_prefix_full
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(judged(&stats), 0);
         stats.rx_packets = 1;
         stats.rx_port_closed = 10;
-        stats.rx_strangers = 100;
+        stats.rx_unverified = 100;
         stats.rx_service_full = 1000;
         stats.rx_syns_answered = 10_000;
         assert_eq!(judged(&stats), 11_111);

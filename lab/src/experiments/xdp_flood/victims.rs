@@ -215,6 +215,6 @@ impl Run {
             + facts.of(WorkerCounter::DropsTriageRejectable);
         let stats = ended.ports.first().map(|port| port.stats).unwrap_or_default();
         let ring_full = stats.rx_ring_full + stats.rx_no_buffer;
-        Ok(Ended { place, unknown: stats.rx_strangers, ring_full, gate })
+        Ok(Ended { place, unknown: stats.rx_unverified, ring_full, gate })
     }
 }

@@ -4,7 +4,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_packet::RxFilter;
 
-use super::tests::{NOW, STATION, STRANGER, TCP, UDP, flow, frame, or_skipped, with};
+use super::tests::{NOW, STATION, TCP, UDP, UNVERIFIED, flow, frame, or_skipped, with};
 use crate::af_xdp::first_line::{FirstLine, FirstLineState};
 
 const FOREIGN: FirstLineState = FirstLineState::Refused("rx_address_foreign");
@@ -135,7 +135,7 @@ fn without_credit_an_unverified_packet_is_dropped_first_and_an_established_flow_
     let mut all_ports = ours();
     (all_ports.any_udp, all_ports.any_tcp) = (true, true);
     line.want(&all_ports);
-    let unknown = FirstLineState::Refused("rx_strangers");
+    let unknown = FirstLineState::Refused("rx_unverified");
     for (v6, protocol) in KINDS {
         let mine = flow(v6, protocol, 1, 1);
         let pieces = with(mine.clone(), if v6 { 6 } else { 7 }, if v6 { 44 } else { 1 });
@@ -236,7 +236,7 @@ fn under_pressure_what_is_for_a_closed_port_is_dropped_and_no_other_one() {
     }
     assert_eq!(
         [0; 3].map(|_| say(&line, &v4)),
-        [FirstLineState::Taken, FirstLineState::Taken, STRANGER]
+        [FirstLineState::Taken, FirstLineState::Taken, UNVERIFIED]
     );
 }
 
@@ -380,7 +380,7 @@ fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nothin
     for v6 in [false, true] {
         for (host, protocol) in [(1, UDP), (3, TCP)] {
             let there = elsewhere(v6, flow(v6, protocol, host, 1000));
-            assert_eq!(say(&line, &there), STRANGER);
+            assert_eq!(say(&line, &there), UNVERIFIED);
             line.mark_established(NOW, &there);
             let last = 14 + if v6 { 40 } else { 20 };
             for other in [UDP, TCP] {
@@ -388,13 +388,13 @@ fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nothin
                 frame[last + 3] = 99;
                 assert_eq!(say(&line, &frame), FirstLineState::Taken, "v6 {v6}: another port");
             }
-            assert_eq!(say(&line, &elsewhere(v6, flow(v6, protocol, host + 1, 1000))), STRANGER);
-            assert_eq!(say(&line, &flow(v6, protocol, host, 1000)), STRANGER, "it is for us");
+            assert_eq!(say(&line, &elsewhere(v6, flow(v6, protocol, host + 1, 1000))), UNVERIFIED);
+            assert_eq!(say(&line, &flow(v6, protocol, host, 1000)), UNVERIFIED, "it is for us");
         }
         // Of the host's own traffic the ports count.
         line.mark_established(NOW, &flow(v6, UDP, 9, 1000));
         assert_eq!(say(&line, &flow(v6, UDP, 9, 1000)), FirstLineState::Taken);
-        assert_eq!(say(&line, &flow(v6, UDP, 9, 1001)), STRANGER);
+        assert_eq!(say(&line, &flow(v6, UDP, 9, 1001)), UNVERIFIED);
     }
 }
 
@@ -408,7 +408,7 @@ fn what_may_go_no_further_takes_nothing_of_what_may() {
         for host in 1..=4 {
             assert_eq!(say(&line, &ends(host)), FirstLineState::Taken);
         }
-        assert_eq!(say(&line, &ends(5)), STRANGER, "v6 {v6}");
+        assert_eq!(say(&line, &ends(5)), UNVERIFIED, "v6 {v6}");
         let on = elsewhere(v6, flow(v6, UDP, 6, 1000));
         assert_eq!(say(&line, &on), FirstLineState::Taken, "v6 {v6}: that has its own credit");
         line.mark_established(NOW, &ends(5));

@@ -9,7 +9,7 @@ use crate::af_xdp::first_line::{FirstLine, FirstLineState, ROOM};
 
 pub(super) const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 pub(super) const NOW: Instant = Instant::ORIGIN;
-pub(super) const STRANGER: FirstLineState = FirstLineState::Refused("rx_strangers");
+pub(super) const UNVERIFIED: FirstLineState = FirstLineState::Refused("rx_unverified");
 const MALFORMED: FirstLineState = FirstLineState::Refused("rx_header_malformed");
 pub(super) const UDP: u8 = 17;
 pub(super) const TCP: u8 = 6;
@@ -102,7 +102,7 @@ fn what_triage_would_refuse_is_dropped_under_pressure_by_name_whatever_the_credi
         assert_eq!(line.say(&frame).unwrap(), expected, "{frame:x?}");
     }
     let stats = line.stats();
-    assert_eq!((stats.rx_refused(), stats.rx_strangers, stats.rx_lost()), (count, 0, count));
+    assert_eq!((stats.rx_refused(), stats.rx_unverified, stats.rx_lost()), (count, 0, count));
     line.admit(NOW, None);
     assert_eq!(line.say(&with(v4, 3, 19)).unwrap(), FirstLineState::Taken, "the pressure is over");
 }
@@ -139,11 +139,11 @@ fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
     for (number, frame) in others.iter().enumerate() {
         assert_eq!(line.say(frame).unwrap(), FirstLineState::Taken, "{number}: {frame:x?}");
     }
-    assert_eq!(line.say(&others[0]).unwrap(), STRANGER, "the credit is used up");
+    assert_eq!(line.say(&others[0]).unwrap(), UNVERIFIED, "the credit is used up");
     assert_eq!(line.say(&v4).unwrap(), FirstLineState::Taken, "a datagram's is untouched");
     line.admit(NOW, Some(1));
     assert_eq!(line.say(&others[0]).unwrap(), FirstLineState::Taken, "it is renewed");
-    assert_eq!(line.say(&others[1]).unwrap(), STRANGER);
+    assert_eq!(line.say(&others[1]).unwrap(), UNVERIFIED);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn established_flows_go_through_without_credit_and_unverified_packets_up_to_it()
     for ((v6, protocol), host) in kinds.into_iter().zip([1, 3, 5, 7]) {
         let established = flow(v6, protocol, host, 1000);
         line.admit(NOW, Some(0));
-        assert_eq!(line.say(&established).unwrap(), STRANGER);
+        assert_eq!(line.say(&established).unwrap(), UNVERIFIED);
         line.mark_established(NOW, &established);
         assert_eq!(line.say(&established).unwrap(), FirstLineState::Taken);
         // Each part of a flow's key distinguishes it from others.
@@ -171,14 +171,14 @@ fn established_flows_go_through_without_credit_and_unverified_packets_up_to_it()
             our_port,
         ];
         for unknown in &unknown {
-            assert_eq!(line.say(unknown).unwrap(), STRANGER, "{unknown:x?}");
+            assert_eq!(line.say(unknown).unwrap(), UNVERIFIED, "{unknown:x?}");
         }
-        let before = line.stats().rx_strangers;
+        let before = line.stats().rx_unverified;
         line.admit(NOW, Some(3));
         let taken =
             unknown.iter().filter(|frame| line.say(frame).unwrap() == FirstLineState::Taken);
         assert_eq!(taken.count(), 3);
-        assert_eq!(line.stats().rx_strangers - before, 2);
+        assert_eq!(line.stats().rx_unverified - before, 2);
         assert_eq!(line.say(&established).unwrap(), FirstLineState::Taken);
     }
 }
@@ -190,7 +190,7 @@ fn what_is_no_flow_is_nobodys_established_flow() {
     for odd in [with(flow(false, UDP, 1, 1), 6, 0x20), flow(true, 58, 1, 1), vec![0; 20], vec![]] {
         line.mark_established(NOW, &odd);
         if odd.len() > 20 {
-            assert_eq!(line.say(&odd).unwrap(), STRANGER);
+            assert_eq!(line.say(&odd).unwrap(), UNVERIFIED);
         }
     }
 }
