@@ -151,25 +151,7 @@ impl TopView {
             let [a, b, c, d] = rates;
             let _ = writeln!(out, "{:<16}{a:>10}{b:>10}{c:>10}{d:>10}", i.name);
         }
-        let _ = writeln!(
-            out,
-            "\n{:<28}{:>10}{:>10}{:>11}{:>11}  QUEUE",
-            "SERVICE", "CONN/s", "DGRAM/s", "REFUSED/s", "COOKIES/s"
-        );
-        for s in &self.services {
-            let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
-            let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "{:<28}{:>10}{:>10}{:>11}{:>11}  {}{limit}",
-                format!("{} {}", s.kind, s.local),
-                rate(s.opened),
-                rate(s.datagrams),
-                short(s.refused),
-                rate(s.cookies),
-                s.queue
-            );
-        }
+        self.write_services(&mut out);
         let _ = writeln!(
             out,
             "\n{:<8}{:>6}{:>8}{:>10}{:>10}{:>10}",
@@ -210,6 +192,29 @@ impl TopView {
         let cut = |line: &str| line.chars().take(columns.max(20)).collect::<String>();
         let kept: Vec<_> = out.lines().take(lines.max(4)).map(cut).collect();
         kept.join("\n") + "\n"
+    }
+
+    /// A line for each service.
+    fn write_services(&self, out: &mut String) {
+        let _ = writeln!(
+            out,
+            "\n{:<28}{:>10}{:>10}{:>11}{:>11}  QUEUE",
+            "SERVICE", "CONN/s", "DGRAM/s", "REFUSED/s", "COOKIES/s"
+        );
+        for s in &self.services {
+            let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
+            let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "{:<28}{:>10}{:>10}{:>11}{:>11}  {}{limit}",
+                format!("{} {}", s.kind, s.local),
+                rate(s.opened),
+                rate(s.datagrams),
+                short(s.refused),
+                rate(s.cookies),
+                s.queue
+            );
+        }
     }
 }
 

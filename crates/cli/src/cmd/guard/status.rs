@@ -151,7 +151,7 @@ fn loudest(said: &Value) -> String {
         }
         let words = ["prefix", "protocol", "reason"];
         let [prefix, protocol, reason] =
-            words.map(|name| output::shown(&it[name].as_str().unwrap_or_default()).to_string());
+            words.map(|name| output::shown(&it[name].as_str().unwrap_or_default()));
         let (port, frames) = (&it["port"], &it["frames"]);
         text.push_str(&format!("  {prefix:<24} {protocol} {port:<5} {reason:<20} {frames:>12}\n"));
     }
