@@ -6,8 +6,8 @@
 //! dropped or answered there for a while. Bulk of established flows never attaches it, however much
 //! there is. A worker that goes before the kernel's half handles all that it is given: what is lost
 //! then is lost in the card's ring, and there is no pressure. So SYNs count without it, and where
-//! many frames of any kind come without it, the gate is made to classify for a moment, once a second:
-//! nothing is dropped by that.
+//! many frames of any kind come without it, the gate is made to classify for a moment, once a
+//! second: nothing is dropped by that.
 //!
 //! # Under flood
 //! Any sender can bring the program to the interface, by as many packets as press the worker, and
@@ -24,8 +24,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 const LEAST: u64 = 1000;
 /// SYNs of a window that are one: 20,000 a second, of which a stack alone answers all.
 const SYNS: u64 = 400;
-/// Frames of a window, without pressure, that are worth a look: 100,000 a second; and how often they
-/// get one.
+/// Frames of a window, without pressure, that are worth a look: 100,000 a second; and how often
+/// they get one.
 const MANY: u64 = 2000;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Frames dropped or answered in a second below which that second is a quiet one, and how many
