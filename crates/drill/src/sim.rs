@@ -78,6 +78,7 @@ impl SimBench {
             Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
         let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
         let crowd = world.add_node_with("crowd", TrafficSource::default(), pool, node);
+        world.permit_tcp_fragments(crowd);
         let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
         // A host has its links by its first worker.
         let first = hosts.first().copied().unwrap_or(crowd);

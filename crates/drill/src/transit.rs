@@ -278,6 +278,9 @@ impl TransitScene<'_> {
         let service = world.add_node_with("service", host, pool, node);
         let blast = self.attackers(rate, length)?;
         let attackers = world.add_node_with("attackers", blast, memory()?, node);
+        for node in [router, attackers] {
+            world.permit_tcp_fragments(node);
+        }
         let mut joined = vec![(service, 2), (attackers, 1)];
         let mut clients = [attackers; 2];
         for (place, family) in clients.iter_mut().zip(FAMILIES) {

@@ -65,6 +65,8 @@ pub(crate) struct WorldNode {
     /// When the world will call next, as it has noted.
     pub(crate) wake_at: Option<Instant>,
     pub(crate) stats: NodeStats,
+    /// Whether it may send fragments of TCP segments.
+    pub(crate) may_fragment: bool,
     /// Last, so that it is dropped after everything that may hold its packets.
     pub(crate) pool: Pool,
 }
@@ -114,6 +116,7 @@ impl WorldNode {
             owed: 0,
             wake_at: None,
             stats: NodeStats::default(),
+            may_fragment: false,
         }
     }
 

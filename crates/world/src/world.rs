@@ -104,8 +104,6 @@ pub struct World {
     hook: Option<Hook>,
     /// Hosts with several workers.
     crews: Vec<SimulatedWorkers>,
-    /// Whether fragments of TCP segments may be sent.
-    tcp_fragments_permitted: bool,
 }
 
 impl World {
@@ -121,15 +119,7 @@ impl World {
             turns: BTreeSet::new(),
             hook: None,
             crews: Vec::new(),
-            tcp_fragments_permitted: false,
         }
-    }
-
-    /// Permits fragments of TCP segments: for worlds with routers or generators that make them.
-    /// Without, a debug build panics at the first that any node sends, as no host may make one
-    /// (RFC 9293 section 3.7).
-    pub const fn permit_tcp_fragments(&mut self) {
-        self.tcp_fragments_permitted = true;
     }
 
     /// What time it is.
@@ -319,6 +309,14 @@ impl World {
         }
     }
 
+    /// Permits a node to send fragments of TCP segments: routers, and generators of floods. Of any
+    /// other node a debug build panics at the first, as no host may make one (RFC 9293 section 3.7).
+    pub fn permit_tcp_fragments(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(id.0) {
+            node.may_fragment = true;
+        }
+    }
+
     /// Changes what a node's work costs from now on.
     pub fn set_costs(&mut self, id: NodeId, costs: CostTable) {
         if let Some(node) = self.nodes.get_mut(id.0) {
@@ -465,6 +463,11 @@ impl World {
     fn depart(&mut self, id: NodeId) {
         while let Some(node) = self.nodes.get_mut(id.0) {
             let Some(packet) = node.take_departure(self.now) else { return };
+            debug_assert!(
+                node.may_fragment || !frame::is_tcp_fragment(packet.first()),
+                "{}: a TCP segment leaves as an IP fragment",
+                node.name
+            );
             match node.port(packet.iface()) {
                 Some((link, side)) => self.transmit(link, side, &packet),
                 None => node.stats.unlinked += 1,
@@ -484,10 +487,6 @@ impl World {
             lane.stats.sent_bytes += frame.len() as u64;
             lane.drop_frame(LaneDrop::Unfinished)
         };
-        debug_assert!(
-            self.tcp_fragments_permitted || !frame::is_tcp_fragment(&frame),
-            "a TCP segment leaves as an IP fragment"
-        );
         self.trace(id, from, TraceKind::Sent, &frame);
         match outcome {
             LaneOutcome::Dropped(why) => {

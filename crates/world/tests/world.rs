@@ -368,3 +368,37 @@ fn each_direction_has_its_own_settings_and_they_can_change() {
     let stats = pair.world.stats(pair.link);
     assert_eq!((stats.from_a.delivered, stats.from_b.lost, stats.from_b.delivered), (10, 5, 5));
 }
+
+/// A world whose mirror was sent the first fragment of a TCP segment over IPv6, and sends it back.
+fn fragment_of_tcp(permitted: bool) -> Pair {
+    let source = Source::new(0, Duration::from_secs(1), 60);
+    let config = LinkConfig::both(LaneConfig::default());
+    let mut pair = pair(1, source, NodeConfig::free(), config);
+    if permitted {
+        for node in [pair.source, pair.mirror] {
+            pair.world.permit_tcp_fragments(node);
+        }
+    }
+    let mut frame = [0; 80];
+    (frame[12], frame[13], frame[20], frame[54]) = (0x86, 0xdd, 44, 6);
+    pair.world.visit(pair.source, |_: &mut Source, round| {
+        let mut packet = round.pool.packet_from(&frame).expect("memory");
+        packet.set_iface(ONE);
+        round.departing.push_back(packet);
+    });
+    pair.world.run_for(Duration::from_secs(1));
+    pair
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic = "source: a TCP segment leaves as an IP fragment"]
+fn a_fragment_of_a_tcp_segment_fails_the_world() {
+    fragment_of_tcp(false);
+}
+
+#[test]
+fn a_node_may_be_permitted_to_send_fragments_of_tcp() {
+    let mut pair = fragment_of_tcp(true);
+    assert_eq!(pair.world.node::<Source>(pair.source).map(|source| source.back), Some(1));
+}
