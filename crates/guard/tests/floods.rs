@@ -212,7 +212,8 @@ fn a_waking_loses_no_handshake_of_any_kind() {
         let seen = |name| counted(&guard, name);
         assert_eq!(lost, 0, "IPv6 {v6}: {:?}", guard.status());
         assert!(seen("ack_kernel_cookie") >= HALF_WAY as u64, "{:?}", guard.status());
-        assert!(seen("adopted") >= 2 * HALF_WAY as u64, "{:?}", guard.status());
+        // Nearly all of the new ones: a SYN that came before the waking is the kernel's.
+        assert!(seen("adopted") >= HALF_WAY as u64, "{:?}", guard.status());
         assert_eq!(seen("not_adopted"), 0);
     }
 }
