@@ -208,9 +208,11 @@ impl Stand {
                 let going = |_| goes_on.load(Ordering::Relaxed);
                 self.clients.inside(|| pump(streams, (self.who.near(), &self.station), going))
             });
+            // A panic ends it, too.
+            let end = EndOfFlood(&goes_on);
             lead();
             let took = self.clients.inside(|| call(calls));
-            goes_on.store(false, Ordering::Relaxed);
+            drop(end);
             let sent = flood.join().unwrap();
             let seconds = (clock.now() - begun).as_secs_f64();
             let (after, lost) = self.seen();
@@ -249,6 +251,15 @@ impl Stand {
             said.complaint
         );
         said.complaint
+    }
+}
+
+/// Ends a flood when it is dropped.
+struct EndOfFlood<'a>(&'a AtomicBool);
+
+impl Drop for EndOfFlood<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -364,7 +375,9 @@ const SHORT_CALLS: Calls = Calls { count: 100, rate: 200, to: None };
 /// Both families are flooded until the listener answers by cookies; then honest clients call.
 fn short(who: Server) {
     inside(move || {
-        let Some(stand) = Stand::new(who, "") else { return };
+        // By the stack's own cookies: the interface would answer at this rate.
+        let flags = if matches!(who, Server::Packet) { "--first-line off" } else { "" };
+        let Some(stand) = Stand::new(who, flags) else { return };
         let ours = stand.ours.as_ref().unwrap();
         let held = resident(ours.process.id());
         let by_cookie = || {
