@@ -35,6 +35,9 @@ pub(super) const GATEWAYS: [&str; 2] = ["10.77.0.9", "fd77::9"];
 const CLIENTS: [&str; 2] = ["10.77.0.1/24", "fd77::1/64"];
 /// How long a victim has to stand, and a flood to rise, before anything counts.
 const STANDS: Duration = Duration::from_millis(700);
+/// The former of our host over IPv6, whose address is tentative for up to two seconds (RFC 4862
+/// section 5.4.2; the kernel is given its address with `nodad`).
+const STANDS_V6: Duration = Duration::from_millis(2400);
 const RISES: Duration = Duration::from_millis(1500);
 /// The latter where nothing is judged but that it works.
 const RISES_QUICK: Duration = Duration::from_millis(600);
@@ -191,7 +194,8 @@ impl Stand {
         let mac = moved.recv().map_err(|_| wrong("the victim does not stand"))?;
         pin_to_core(self.outside).map_err(wrong)?;
         self.raise_near(&mac)?;
-        thread::sleep(STANDS);
+        let is_tentative = case.six && !case.victim.is_kernels();
+        thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
         let flooding = Running::start(&self.program, &flood_words(&mac, &case))?;
         let rises = if work.least { RISES_QUICK } else { RISES };
         thread::sleep(rises / 2);
