@@ -94,18 +94,19 @@ impl Application for Once {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let (any, owner) = ("[::]:80".parse().unwrap(), sockets.tcp_owner()?);
+        let (any, owner) =
+            ("[::]:80".parse().expect("as the test set it up"), sockets.tcp_owner()?);
         self.0 = Some((sockets.tcp_listen(any, &TcpSettings::default(), 4, owner)?, owner));
         Ok(())
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
-        let (listener, owner) = self.0.unwrap();
+        let (listener, owner) = self.0.expect("as the test set it up");
         let _ = sockets.tcp_accept(listener);
         while let Some((id, _)) = sockets.tcp_event(owner) {
             if sockets.tcp_recv(id, &mut [0; 100]).is_ok_and(|n| n > 0) {
                 assert_eq!(sockets.tcp_send(id, b"answer"), Ok(6));
-                sockets.tcp_close(id).unwrap();
+                sockets.tcp_close(id).expect("as the test set it up");
             }
         }
         Units(1)
@@ -127,14 +128,14 @@ impl Application for Asks {
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
-        let (id, owner) = self.1.unwrap();
+        let (id, owner) = self.1.expect("as the test set it up");
         while let Some((_, events)) = sockets.tcp_event(owner) {
             if events.contains(ConnectionEvents::OPENED) {
                 assert_eq!(sockets.tcp_send(id, b"ask"), Ok(3));
             }
             while let Ok(n) = sockets.tcp_recv(id, &mut [0; 100]) {
                 if n == 0 {
-                    sockets.tcp_close(id).unwrap();
+                    sockets.tcp_close(id).expect("as the test set it up");
                 }
             }
         }

@@ -310,7 +310,8 @@ impl World {
     }
 
     /// Permits a node to send fragments of TCP segments: routers, and generators of floods. Of any
-    /// other node a debug build panics at the first, as no host may make one (RFC 9293 section 3.7).
+    /// other node a debug build panics at the first, as no host may make one (RFC 9293 section
+    /// 3.7).
     pub fn permit_tcp_fragments(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(id.0) {
             node.may_fragment = true;
