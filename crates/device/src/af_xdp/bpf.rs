@@ -27,7 +27,7 @@ pub(crate) const ATTACH_INGRESS: u32 = 46;
 /// Of a program: frames of several parts do not stop it.
 pub(crate) const HAS_FRAGMENTS: u32 = 1 << 5;
 /// How often a program is given to the verifier that was interrupted.
-const LOAD_TRIES: usize = 8;
+const LOAD_TRIES: usize = 50;
 /// Bytes of the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
@@ -246,6 +246,8 @@ pub(crate) fn load_program(code: &[Instruction], shape: ProgramShape) -> io::Res
         if !is_interrupted(&loaded) {
             break;
         }
+        // On a busy machine what waits may wait for this thread's turn.
+        std::thread::yield_now();
         loaded = load_once(code, shape, None);
     }
     match loaded {
