@@ -59,6 +59,9 @@ impl LineSwitch {
         });
         let (shared, steering) = (Arc::clone(&state), Arc::clone(steering));
         let thread = Builder::new().name("xdp-line".to_owned()).spawn(move || {
+            // It may share the worker's core, which a flood leaves little of. Without the privilege
+            // it comes later.
+            let _ = rustix::process::setpriority_process(None, -20);
             while !shared.ends.load(Ordering::Acquire) {
                 std::thread::park_timeout(shared.follow(&steering, index));
             }
