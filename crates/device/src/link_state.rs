@@ -4,8 +4,8 @@
 //! Called a few times a second by a thread that is not the worker, because a query costs a system
 //! call. An interface has carrier while it is up and its link is there (for a TAP: it is open in a
 //! process; for a veth: its other end is up, too). Invariants: it queries the network namespace in
-//! which it was made; it follows the interface that had the name then, by its number, whatever that
-//! is called now.
+//! which it was made; it follows the interface that had the name then, by its number, after a
+//! rename too.
 
 use std::io;
 

@@ -5,7 +5,7 @@
 //! third. With one, what passes the filter is copied into records allocated beforehand. Invariants:
 //! nothing is allocated and nothing waits in a round; a record is a whole one, never torn. Not
 //! here: packets that the worker drops before the engine sees them (triage, the device), and
-//! segments of a run that is coalesced, whose drop is not told apart; both are counted as
+//! segments of a run that is coalesced: its drop is not told apart; both are counted as
 //! everywhere.
 //!
 //! # Under flood

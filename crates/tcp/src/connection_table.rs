@@ -618,7 +618,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn next_to_send(&mut self, lend: &mut TcpContext<'_>) -> Option<FlowKey> {
         self.relieve(lend);
         loop {
-            let index = self.whose_turn()?;
+            let index = self.next_in_turn()?;
             if let Some(connection) = self.at(index) {
                 return Some(connection.flow);
             }
@@ -645,7 +645,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         most: u32,
         rest: &mut PacketList,
     ) -> Option<OutgoingSegment> {
-        let index = self.whose_turn()?;
+        let index = self.next_in_turn()?;
         let left = self.turn.1 - 1;
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             self.dirty.unlink(index);
@@ -677,10 +677,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// The connection that sends now.
-    fn whose_turn(&mut self) -> Option<u32> {
-        let (whose, left) = self.turn;
-        if left > 0 && self.dirty.is_linked(whose) {
-            return Some(whose);
+    fn next_in_turn(&mut self) -> Option<u32> {
+        let (current, left) = self.turn;
+        if left > 0 && self.dirty.is_linked(current) {
+            return Some(current);
         }
         let next = self.dirty.first(DIRTY)?;
         self.turn = (next, SEGMENTS_PER_TURN);
@@ -690,8 +690,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// A segment of this connection is sent next: in its turn, or in a new one.
     #[inline]
     pub(crate) const fn begin_turn(&mut self, index: u32) {
-        let (whose, left) = self.turn;
-        let left = if whose == index && left > 0 { left } else { SEGMENTS_PER_TURN };
+        let (current, left) = self.turn;
+        let left = if current == index && left > 0 { left } else { SEGMENTS_PER_TURN };
         self.turn = (index, left - 1);
     }
 

@@ -369,7 +369,7 @@ fn each_direction_has_its_own_settings_and_they_can_change() {
     assert_eq!((stats.from_a.delivered, stats.from_b.lost, stats.from_b.delivered), (10, 5, 5));
 }
 
-/// A world whose mirror was sent the first fragment of a TCP segment over IPv6, and sends it back.
+/// A world in which the source sends the first fragment of a TCP segment over IPv6 to the mirror.
 fn fragment_of_tcp(permitted: bool) -> Pair {
     let source = Source::new(0, Duration::from_secs(1), 60);
     let config = LinkConfig::both(LaneConfig::default());

@@ -57,7 +57,7 @@ impl Card {
     }
 
     /// Whether the other end hands over super-frames as they are, and no longer does while a
-    /// program is attached: of these drivers that is so whatever the program says of itself.
+    /// program is attached: these drivers do so for any flags of the program.
     pub(super) fn cuts_for_programs(&self) -> bool {
         matches!(self.driver.as_str(), "veth" | "virtio_net")
     }

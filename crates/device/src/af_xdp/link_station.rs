@@ -1,4 +1,4 @@
-//! `LinkStation`: the link address whose frames a program steers to our sockets.
+//! `LinkStation`: a program steers the frames for this link address to our sockets.
 //!
 //! Part of the plan by which `steering.rs` assembles. Plain data.
 

@@ -1,7 +1,7 @@
 //! `PacketLine`: the program of an XDP interface in front of a packet socket.
 //!
 //! Made by `spec.rs` for `packet:` devices. The program is that of `af_xdp.rs`, but what it does
-//! not drop goes on to the system, whose packet socket has a copy for us. So a flood is refused,
+//! not drop goes on to the kernel; its packet socket has a copy for us. So a flood is refused,
 //! and SYNs are answered, before a frame is copied; what is not for our link address goes up as
 //! ever. Where the peer would pay for the program, and it was not asked for by name, it is attached
 //! while a flood is on (`demand.rs`, `line_switch.rs`). Invariant: without the program the device

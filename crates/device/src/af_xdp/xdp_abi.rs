@@ -17,7 +17,7 @@ pub(super) const RX_QUEUE: i16 = 16;
 pub(crate) enum Deliver {
     /// To the socket of their receive queue.
     ToSockets,
-    /// To the system, whose packet socket has a copy for us.
+    /// To the kernel; its packet socket has a copy for us.
     Onward,
 }
 

@@ -1,7 +1,7 @@
 //! `OutgoingPacket`: a packet to be sent, without its IP header; `OutputPath`: where it leads.
 //!
-//! Made by the layers above (`echo.rs`, sockets, `tcp.rs`), sent by `tx.rs`, whose answers about
-//! paths `path_cache.rs` keeps. Plain data.
+//! Made by the layers above (`echo.rs`, sockets, `tcp.rs`), sent by `tx.rs`; `path_cache.rs` keeps
+//! what is known of their paths. Plain data.
 
 use floodwall_base::{Address, Family, IfIndex};
 use floodwall_packet::PacketBuf;

@@ -84,7 +84,7 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
     Some((addrs[0].into(), addrs[1].into(), ipv6::HEADER_LEN, total_len))
 }
 
-/// Reads the headers of a packet whose IP header is at `l3`, if it is plain. Where its IP header is
+/// Reads the headers of a packet with its IP header at `l3`, if it is plain. Where its IP header is
 /// plain, `place` is where that begins and the packet ends.
 #[inline]
 fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegment> {

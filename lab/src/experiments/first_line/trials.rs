@@ -35,7 +35,7 @@ pub(super) const GATEWAYS: [&str; 2] = ["10.77.0.9", "fd77::9"];
 const CLIENTS: [&str; 2] = ["10.77.0.1/24", "fd77::1/64"];
 /// How long a victim has to stand, and a flood to rise, before anything counts.
 const STANDS: Duration = Duration::from_millis(700);
-/// The former of our host over IPv6, whose address is tentative for up to two seconds (RFC 4862
+/// The former of our host over IPv6: its address is tentative for up to two seconds (RFC 4862
 /// section 5.4.2; the kernel is given its address with `nodad`).
 const STANDS_V6: Duration = Duration::from_millis(2400);
 const RISES: Duration = Duration::from_millis(1500);

@@ -1,4 +1,4 @@
-//! Which prefixes stand in the table of those whose frames are dropped.
+//! Which prefixes the table of dropped frames keeps.
 
 use core::net::{IpAddr, Ipv6Addr};
 

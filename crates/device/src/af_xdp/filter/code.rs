@@ -12,7 +12,7 @@ use super::desk::{
     DESK_GRANTED, DESK_PAIRS, DESK_REFUSED, DESK_USED, FilterRefusal, PAIRS_V4, PAIRS_V6,
     ProgramKind,
 };
-use super::destination::{OtherDestinations, look, port, source, whatever};
+use super::destination::{OtherDestinations, accept_any_port, look, port, source};
 use super::emit::{CodePaths, L3, look_up, reach, wire, word};
 use super::established::{ENTRY_WORDS, GRANTED, SETS, USED, WAYS};
 use super::fair::{self, FairMaps};
@@ -250,7 +250,7 @@ pub(super) fn destination(
     look(a, &known.maps, (is_v6, L3), OtherDestinations { foreign, group });
     a.jump(on);
     a.place(group);
-    whatever(a);
+    accept_any_port(a);
     a.place(on);
 }
 

@@ -87,7 +87,7 @@ fn copy_word(a: &mut Assembler, from: i16, to: i16) {
 }
 
 /// Records that every port is accepted.
-pub(super) fn whatever(a: &mut Assembler) {
+pub(super) fn accept_any_port(a: &mut Assembler) {
     a.set(Register::R1, WHATEVER as i32).store(
         AccessSize::Double,
         Register::R10,

@@ -1,7 +1,7 @@
 //! `Forwarding`: what a stack keeps to forward packets: settings of its interfaces, the key of the
 //! ECMP hash, the table of active pairs, and the packets of a burst.
 //!
-//! Made once with the stack (`build.rs`); used by `forward.rs`, whose head describes the bounds.
+//! Made once with the stack (`build.rs`); used by `forward.rs`; the bounds are described there.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

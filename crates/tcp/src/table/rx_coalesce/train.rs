@@ -1,6 +1,6 @@
 //! `RxCoalesce`: the current train of coalesced segments, if any.
 //!
-//! Filled and emptied by `rx_coalesce.rs`, whose head describes it.
+//! Filled and emptied by `rx_coalesce.rs`, which describes it.
 
 use floodwall_base::{DropReason, FlowKey, Seq};
 use floodwall_packet::{PacketBuf, PacketList};
