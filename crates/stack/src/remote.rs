@@ -18,10 +18,12 @@
 
 mod command;
 mod config;
+mod connections;
 mod control;
 mod entry;
 mod envelope;
 mod errno;
+mod errors;
 mod handle;
 mod request;
 mod segment_history;
@@ -33,6 +35,17 @@ mod slot;
 mod tcp;
 mod waiters;
 mod wake;
+
+/// What a worker's stack needs besides [`RemoteShard`]: programs' requests, and what they carry.
+pub mod worker {
+    pub use super::envelope::Envelope;
+    pub use super::errno::Errno;
+    pub use super::request::{Reply, RequestAddrs, RequestKind, SocketRequest};
+    pub use super::shard::connections::DroppedConnection;
+    pub use super::shard::{ShardKeeper, ShardNews};
+    pub use super::slot::SlotId;
+    pub use super::tcp::{Listen, PendingOpen, TcpRequest};
+}
 
 #[cfg(test)]
 mod tests;

@@ -24,9 +24,18 @@ pub struct SocketCommand {
     pub socket: SocketId,
     /// What changes.
     pub change: SocketChange,
-    pub(super) slot: SlotId,
+    /// Its slot, the same on every shard.
+    pub slot: SlotId,
     /// Dropped with the last clone: that is the answer.
     pub(super) done: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl SocketCommand {
+    /// A change of a socket that is to be repeated, with nothing to answer.
+    #[must_use]
+    pub const fn new(socket: SocketId, slot: SlotId, change: SocketChange) -> Self {
+        Self { socket, change, slot, done: None }
+    }
 }
 
 /// What changes.

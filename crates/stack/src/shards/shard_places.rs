@@ -25,6 +25,7 @@ use super::role::Role;
 use super::seat::{Seat, first_seats};
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;
+use crate::remote::worker::ShardKeeper;
 use crate::stats::Stats;
 
 /// Why there is no place.
@@ -68,9 +69,10 @@ impl ShardPlace {
         // What is kept is whole after each step.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Keeps what programs have with this shard for its next stack.
-    pub(crate) fn keep(&self, remote: Box<RemoteShard>) {
+impl ShardKeeper for ShardPlace {
+    fn keep(&self, remote: Box<RemoteShard>) {
         self.left().remote = Some(remote);
     }
 }

@@ -1,6 +1,6 @@
 //! `TcpPart`: a worker's private state of its programs' connections and listeners.
 //!
-//! Owned by the worker's [`RemoteShard`](crate::remote::RemoteShard); `serve.rs` operates on it.
+//! Owned by the worker's [`RemoteShard`](crate::remote::RemoteShard); `shard/connections.rs` and `listeners.rs` operate on it.
 //! Invariant: a slot is free, or belongs to a connection, or to a program that still holds the
 //! handle of a closed one; it is in the queue at most once.
 
@@ -45,10 +45,11 @@ pub(in crate::remote) struct OpenStreams {
 }
 
 /// What programs have for a worker.
-pub(in crate::remote) struct PendingOpen {
-    pub(in crate::remote) requests: Vec<TcpRequest>,
+pub struct PendingOpen {
+    /// To listen and to connect.
+    pub requests: Vec<TcpRequest>,
     /// Listeners that their programs dropped before they made any of these requests.
-    pub(in crate::remote) gone: Vec<ListenerId>,
+    pub gone: Vec<ListenerId>,
 }
 
 /// A worker's private state of its programs' connections and listeners.
