@@ -10,11 +10,11 @@ use floodwall_base::{Counter, limits};
 use floodwall_tcp::TcpSettings;
 use floodwall_wire::IpProtocol;
 
-use super::worker::{Errno, Listen, PendingOpen, Reply, TcpRequest};
-use super::{RemoteShard, TcpHandle};
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
+use floodwall_remote::worker::{Errno, Listen, PendingOpen, Reply, TcpRequest};
+use floodwall_remote::{RemoteShard, TcpHandle};
 
 impl Stack {
     /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.

@@ -1,6 +1,6 @@
 //! The stack's part: sending for programs, handing datagrams over, deciding programs' requests.
 //!
-//! Called in rounds and in timed work by `shard.rs` of this crate; the followers' part,
+//! Called in rounds and in timed work by `stack/engine.rs`; the followers' part,
 //! [`Stack::carry_out`], by the code that connects the shards. Invariant: what the control shard
 //! decided is carried out by every shard in the same order, so that a socket is the same
 //! everywhere.
@@ -13,13 +13,13 @@ use floodwall_base::{Instant, Units, limits};
 use floodwall_packet::Round;
 use floodwall_udp::{SocketId, SocketSettings, part_of};
 
-use super::worker::{
-    Errno, RequestAddrs, RequestKind, ShardKeeper, ShardNews, SlotId, SocketRequest,
-};
-use super::{RemoteShard, SocketChange, SocketCommand, UdpHandle};
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
+use floodwall_remote::worker::{
+    Errno, RequestAddrs, RequestKind, ShardKeeper, ShardNews, SlotId, SocketRequest,
+};
+use floodwall_remote::{RemoteShard, SocketChange, SocketCommand, UdpHandle};
 
 /// How long a bind waits for a port that may be released soon.
 const REUSE_PATIENCE: Duration = Duration::from_millis(5);

@@ -2,9 +2,9 @@
 
 use floodwall_tcp::{ListenError, OpenError};
 
-use super::worker::Errno;
 use crate::sockets::error::{SendError, StartError};
 use crate::tcp::error::TcpError;
+use floodwall_remote::worker::Errno;
 
 impl From<SendError> for Errno {
     fn from(error: SendError) -> Self {

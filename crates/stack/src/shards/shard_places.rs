@@ -24,9 +24,9 @@ use super::follower::Follower;
 use super::role::Role;
 use super::seat::{Seat, first_seats};
 use crate::config::StackConfig;
-use crate::remote::RemoteShard;
-use crate::remote::worker::ShardKeeper;
 use crate::stats::Stats;
+use floodwall_remote::RemoteShard;
+use floodwall_remote::worker::ShardKeeper;
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -1,6 +1,6 @@
 //! `RemoteShard`: the worker's side, run by its stack between packets.
 //!
-//! Called by `shard.rs` of this crate: in timed work it takes the doorbell's list and sends what
+//! Called by the stack that it serves: in timed work it takes the doorbell's list and sends what
 //! programs queued; at the end of each round it hands each socket's datagrams over as one batch;
 //! after the packets have left it gives credit back and hands the round's wakers over, once. The
 //! control shard also carries out programs' requests.

@@ -12,11 +12,11 @@ use floodwall_base::{Instant, limits};
 use floodwall_udp::{RefusedDatagram, SocketId, SocketSettings};
 
 use super::{LocalRemote, RemoteShard};
-use crate::remote::command::{SocketChange, SocketCommand};
-use crate::remote::handle::UdpHandle;
-use crate::remote::request::{RequestAddrs, SocketRequest};
-use crate::remote::shared::RemoteShared;
-use crate::remote::slot::{NO_SLOT, SlotId};
+use crate::command::{SocketChange, SocketCommand};
+use crate::handle::UdpHandle;
+use crate::request::{RequestAddrs, SocketRequest};
+use crate::shared::RemoteShared;
+use crate::slot::{NO_SLOT, SlotId};
 
 /// Frees a slot when the last shard has released it.
 struct FreedSockets {

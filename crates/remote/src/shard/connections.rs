@@ -14,8 +14,8 @@ use floodwall_sync::mailbox::Bits;
 use floodwall_tcp::{ConnectionId, ConnectionTable, Keepalive, RecvError, TcpSettings};
 
 use super::RemoteShard;
-use crate::remote::errno::Errno;
-use crate::remote::tcp::{
+use crate::errno::Errno;
+use crate::tcp::{
     CHUNK_TRUE_BYTES, ENDED, OPENED, STOPPED, StreamOptions, TcpHandle, TcpLocal, TcpSlot,
     TcpSlotFacts,
 };

@@ -11,8 +11,8 @@ use floodwall_base::Instant;
 use floodwall_tcp::{ConnectionId, ConnectionTable, ListenerId};
 
 use super::RemoteShard;
-use crate::remote::errno::Errno;
-use crate::remote::tcp::{Listen, OpenStreams, PendingOpen, StreamOptions, TcpRequest};
+use crate::errno::Errno;
+use crate::tcp::{Listen, OpenStreams, PendingOpen, StreamOptions, TcpRequest};
 
 impl RemoteShard {
     /// The number of these programs as an application of TCP; none where the stack has no TCP.

@@ -11,8 +11,8 @@ use floodwall_tcp::TcpSettings;
 
 use super::listening::Listening;
 use super::stream::TcpHandle;
-use crate::remote::errno::Errno;
-use crate::remote::request::Reply;
+use crate::errno::Errno;
+use crate::request::Reply;
 
 /// A request to open a listener or a connection.
 pub enum TcpRequest {
@@ -34,7 +34,7 @@ pub enum TcpRequest {
 /// A listener that is to be opened on every shard.
 #[derive(Clone)]
 pub struct Listen {
-    pub(in crate::remote) listening: Arc<Listening>,
+    pub(crate) listening: Arc<Listening>,
     /// Where: the control shard decides a port of 0.
     pub local: SocketAddr,
     /// Settings of its connections.
@@ -42,7 +42,7 @@ pub struct Listen {
     /// Connections that wait to be accepted, at most, at each shard.
     pub backlog: usize,
     /// Answers when the last shard has dropped it.
-    pub(in crate::remote) reply: Option<Arc<Reply<SocketAddr>>>,
+    pub(crate) reply: Option<Arc<Reply<SocketAddr>>>,
 }
 
 impl TcpRequest {
