@@ -10,6 +10,7 @@
 //! here: a router without a flood (`router.rs`), devices that go away (`router_life.rs`).
 
 mod losses;
+mod redirects;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
