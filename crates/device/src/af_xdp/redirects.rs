@@ -173,11 +173,11 @@ impl XdpRedirects {
             }
         };
         // A pair has one entry: the program takes the first.
-        let set = first..first + WAYS;
+        let mut set = first..first + WAYS;
         let has_tag = |at: &usize| self.word(*at, TAG).is_some_and(|t| t.load(Acquire) == tag);
         let at = match set.clone().find(has_tag) {
             Some(at) => Some(at).filter(is_free),
-            None => set.clone().find(is_free),
+            None => set.find(is_free),
         };
         let Some(at) = at else { return false };
         let Some([place, rest @ ..]) = self.entry(at) else { return false };

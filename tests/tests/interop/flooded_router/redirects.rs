@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// Lets an end of a cable be as an end of a real one: checksums are complete, and what a program
 /// redirects to the other end arrives.
-fn as_a_card() -> bool {
+pub(super) fn as_a_card() -> bool {
     run("ethtool", &format!("-K {ETH} tx off gro on"), b"").is_some_and(|s| s.status.success())
 }
 

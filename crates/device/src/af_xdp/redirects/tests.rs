@@ -78,20 +78,20 @@ fn an_offered_pair_leaves_by_the_program_until_it_is_forgotten() {
         // An offer of a turn that began before the change is good for nothing.
         line.forget_redirects(now);
         assert_ne!(line.say(&known).unwrap(), FirstLineState::Redirected);
-        now = now + Duration::from_millis(2);
+        now += Duration::from_millis(2);
         line.redirect(now, &offer(v6, 2, far), LOOPBACK);
         assert_ne!(line.say(&known).unwrap(), FirstLineState::Redirected);
         line.admit(now, None);
         line.redirect(now, &offer(v6, 2, far), LOOPBACK);
         assert_eq!(line.say(&known).unwrap(), FirstLineState::Redirected);
         line.forget_redirects(now);
-        now = now + Duration::from_millis(2);
+        now += Duration::from_millis(2);
         // One that ends at once.
         line.admit(now, None);
         line.redirect(now, &offer(v6, 2, Instant::from_nanos(1)), LOOPBACK);
         assert_ne!(line.say(&known).unwrap(), FirstLineState::Redirected);
         line.forget_redirects(now);
-        now = now + Duration::from_millis(2);
+        now += Duration::from_millis(2);
     }
     assert_eq!(line.stats().rx_redirected, 6);
 }
