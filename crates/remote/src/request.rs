@@ -16,28 +16,36 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, PoisonError};
-use floodwall_udp::{GroupFilter, SocketSettings};
+use floodwall_udp::{GroupFilter, GroupInterface, SocketSettings};
 
 use super::errno::Errno;
 use super::handle::UdpHandle;
 use super::slot::SlotId;
 use super::waiters::Parker;
-use crate::control::multicast::GroupInterface;
 
 /// A request of a program to the control shard about a UDP socket.
-pub(super) enum SocketRequest {
+pub enum SocketRequest {
+    /// To open a socket.
     Bind {
+        /// Where.
         local: SocketAddr,
+        /// Its settings.
         settings: Box<SocketSettings>,
+        /// Answers when every shard has it.
         reply: Reply<UdpHandle>,
     },
+    /// To change one.
     Ask {
+        /// Which.
         slot: SlotId,
+        /// The change.
         what: RequestKind,
+        /// Answers with the ends that it has then.
         reply: Reply<RequestAddrs>,
     },
     /// A program has dropped a socket, and all that it sent has left.
     Close {
+        /// Which.
         slot: SlotId,
     },
 }
@@ -54,23 +62,30 @@ impl SocketRequest {
 }
 
 /// An operation on an open socket.
-pub(super) enum RequestKind {
+pub enum RequestKind {
+    /// To receive from this peer only.
     Connect(SocketAddr),
+    /// To receive from any peer again.
     Disconnect,
+    /// To have other settings.
     Configure(Box<SocketSettings>),
+    /// To join a group, and receive from these sources in it.
     Join(core::net::IpAddr, GroupInterface, Box<GroupFilter>),
+    /// To leave a group.
     Leave(core::net::IpAddr, GroupInterface),
 }
 
 /// A socket's ends after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RequestAddrs {
-    pub(super) local: SocketAddr,
-    pub(super) peer: Option<SocketAddr>,
+pub struct RequestAddrs {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's, if it is connected.
+    pub peer: Option<SocketAddr>,
 }
 
 /// The sending side of a reply.
-pub(super) struct Reply<T> {
+pub struct Reply<T> {
     answer: SyncSender<io::Result<T>>,
     waker: Arc<WakerCell>,
     value: Mutex<Option<io::Result<T>>>,
@@ -79,7 +94,7 @@ pub(super) struct Reply<T> {
 impl<T> Reply<T> {
     /// Sets the value that is sent when the last owner drops the reply. No other thread reads it
     /// then.
-    pub(super) fn set(&self, value: Result<T, Errno>) {
+    pub fn set(&self, value: Result<T, Errno>) {
         let value = Some(value.map_err(Errno::into_io));
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }

@@ -1,6 +1,6 @@
 //! `RemoteShard`: the worker's side, run by its stack between packets.
 //!
-//! Called by `shard.rs` of this crate: in timed work it takes the doorbell's list and sends what
+//! Called by the stack that it serves: in timed work it takes the doorbell's list and sends what
 //! programs queued; at the end of each round it hands each socket's datagrams over as one batch;
 //! after the packets have left it gives credit back and hands the round's wakers over, once. The
 //! control shard also carries out programs' requests.
@@ -11,17 +11,22 @@
 //! included, later rings fail and all waiters are woken; except that a follower's shard is kept in
 //! its place, with its sockets, as long as another stack may take that place.
 
+pub(super) mod connections;
+mod listeners;
+mod sockets;
+
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use floodwall_base::{Counters, Instant, NumaNode, limits};
+use floodwall_base::{Counters, Instant, NumaNode};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{RefusedDatagram, SocketId};
+use floodwall_udp::SocketId;
 
-use super::command::{SocketChange, SocketCommand};
+use super::command::SocketCommand;
+use super::envelope::{self, Envelope};
 use super::errno::Errno;
 use super::request::SocketRequest;
 use super::segment_history::SegmentHistory;
@@ -29,7 +34,12 @@ use super::shared::RemoteShared;
 use super::slot::{ERROR, NO_SLOT, SlotId};
 use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
-use crate::shards::ShardPlace;
+
+/// Where a follower's shard waits for the next stack, when the one that it served is dropped.
+pub trait ShardKeeper: Send + Sync {
+    /// Keeps what programs have with this shard for its next stack.
+    fn keep(&self, remote: Box<RemoteShard>);
+}
 
 /// How long writers wait for memory that may have been released without a signal.
 const DRY_RETRY: Duration = Duration::from_millis(1);
@@ -87,17 +97,17 @@ pub struct RemoteShard {
     /// When waiters for memory retry.
     dry_at: Option<Instant>,
     dry_due: bool,
-    /// What was decided, for the other shards.
-    pub(crate) decided: Vec<SocketCommand>,
+    /// What was decided, for the other shards to carry out in this order.
+    pub decided: Vec<SocketCommand>,
     /// Slots never used, and slots free again.
     fresh: u32,
     free: Vec<u32>,
     /// Where it waits for the next stack, if the one that it serves is dropped.
-    pub(crate) home: Option<Arc<ShardPlace>>,
+    home: Option<Arc<dyn ShardKeeper>>,
     /// Sockets that were opened here so far.
     pub(super) opened: u64,
     /// The stack is a new one: it has none of the sockets yet.
-    pub(crate) begins_again: bool,
+    begins_again: bool,
 }
 
 impl RemoteShard {
@@ -136,123 +146,38 @@ impl RemoteShard {
         }
     }
 
-    /// Makes room for the sockets of a stack.
-    pub(crate) fn prepare(&mut self, sockets_max: usize) {
+    /// Makes room for the sockets and connections of a stack, of which programs are the TCP
+    /// application with the number `owner`.
+    pub fn prepare(&mut self, sockets_max: usize, connections_max: usize, owner: Option<u32>) {
         self.slot_of.resize(sockets_max, NO_SLOT);
+        self.tcp.prepare(connections_max, owner);
+    }
+
+    /// Another stack may take the place of this one: there the shard waits for it.
+    pub fn set_keeper(&mut self, keeper: Option<Arc<dyn ShardKeeper>>) {
+        self.home = keeper;
+    }
+
+    /// Whether the stack is a new one, which has none of the sockets yet.
+    #[must_use]
+    pub const fn begins_again(&self) -> bool {
+        self.begins_again
     }
 
     /// True bytes that this worker's programs send from.
-    pub(crate) fn send_share(&self) -> u64 {
+    #[must_use]
+    pub fn send_share(&self) -> u64 {
         self.shared.share
     }
 
     /// Wakes another worker that has work queued.
-    pub(crate) fn call(&self, worker: usize) {
+    pub fn call(&self, worker: usize) {
         self.shared.alarm(worker);
-    }
-
-    /// Whether this is the one that decides.
-    pub(super) fn controls(&self) -> bool {
-        self.requests.is_some()
-    }
-
-    /// Whether there are followers, to which decisions are forwarded.
-    pub(super) fn has_followers(&self) -> bool {
-        self.shared.bells.len() > 1
-    }
-
-    /// An unused slot.
-    pub(super) fn take_slot(&mut self) -> Option<SlotId> {
-        if self.free.is_empty() {
-            let slots = &self.shared.slots;
-            let freed = &self.shared.freed;
-            self.free.extend(freed.take(|index| slots.get(index as usize).map(|s| &s.link)));
-        }
-        let fresh = ((self.fresh as usize) < self.locals.len()).then_some(self.fresh);
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => fresh.inspect(|_| self.fresh += 1)?,
-        };
-        Some(self.slot_id(index))
-    }
-
-    /// Gives back a slot that was taken and not used.
-    pub(super) fn return_slot(&mut self, id: SlotId) {
-        self.free.push(id.index);
-    }
-
-    fn slot_id(&self, index: u32) -> SlotId {
-        let slot = self.shared.slots.get(index as usize);
-        let generation = slot.map_or(0, |slot| slot.generation.load(Ordering::Acquire));
-        SlotId { index, generation }
-    }
-
-    /// The socket of a slot, if it is still the same use of it.
-    pub(super) fn socket_of(&self, slot: SlotId) -> Option<SocketId> {
-        let local = self.locals.get(slot.index as usize)?;
-        (self.slot_id(slot.index) == slot).then_some(local.socket)?
-    }
-
-    /// Notes which socket serves a slot, or none any more.
-    pub(super) fn tie(&mut self, slot: SlotId, socket: SocketId, limit: u32) {
-        if let Some(local) = self.locals.get_mut(slot.index as usize) {
-            (local.socket, local.limit) = (Some(socket), limit);
-        }
-        self.tell_refused(slot.index, RefusedDatagram::default());
-        if let Some(place) = self.slot_of.get_mut(socket.index()) {
-            *place = slot.index;
-        }
-    }
-
-    /// Sets how many true bytes a program may have on their way out. The worker that sends for it
-    /// changes limit and credit together, and wakes a writer that waits for what the former limit
-    /// left; nothing depends on whether the program still waits for the change.
-    pub(super) fn limit(&mut self, index: u32, limit: u32) {
-        let Some(local) = self.locals.get_mut(index as usize) else { return };
-        local.limit = limit;
-        let is_home = self.shared.home(index) == self.worker;
-        let Some(slot) = self.shared.slots.get(index as usize).filter(|_| is_home) else { return };
-        let before = slot.send_bytes.swap(limit, Ordering::AcqRel);
-        // What is in use cannot be taken back now.
-        let less = before.saturating_sub(limit);
-        local.debt = local.debt.saturating_add(less - slot.credit.take(less));
-        let more = limit.saturating_sub(before);
-        let kept = more.min(local.debt);
-        local.debt -= kept;
-        // A writer that needs more than there is looks, and sleeps again.
-        if slot.credit.give(more - kept, 0) {
-            self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
-        }
-    }
-
-    /// Shows programs what this worker has refused for a slot.
-    fn tell_refused(&self, index: u32, refused: RefusedDatagram) {
-        if let Some(drops) = self.shared.refused.get(self.worker) {
-            drops.set(index, refused);
-        }
-    }
-
-    /// The same, of a socket; nothing where it is the stack's own.
-    pub(super) fn refused(&self, socket: SocketId, refused: RefusedDatagram) {
-        if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NO_SLOT) {
-            self.tell_refused(*index, refused);
-        }
-    }
-
-    /// Disconnects a slot from its socket; datagrams queued there are dropped.
-    pub(super) fn untie(&mut self, slot: SlotId, socket: SocketId) {
-        if let Some(place) = self.slot_of.get_mut(socket.index()) {
-            *place = NO_SLOT;
-        }
-        if let Some(local) = self.locals.get_mut(slot.index as usize) {
-            let LocalRemote { next, queued, .. } = *local;
-            *local = LocalRemote { next, queued, ..LocalRemote::default() };
-        }
     }
 
     /// The stack that it served is gone, and the next one opens the sockets again. Returns how many
     /// datagrams of programs were dropped with it. Visits all slots.
-    pub(crate) fn begin_again(&mut self) -> u64 {
+    pub fn begin_again(&mut self) -> u64 {
         self.begins_again = true;
         let shared = Arc::clone(&self.shared);
         self.tcp.forget_connections(&shared, &mut self.wakes);
@@ -272,32 +197,6 @@ impl RemoteShard {
             }
         }
         unsent
-    }
-
-    /// What the next stack repeats, in the order in which the sockets were opened. Once.
-    pub(super) fn take_histories(&mut self) -> Vec<SocketCommand> {
-        self.begins_again = false;
-        let mut slots: Vec<u32> = (0..self.locals.len() as u32).collect();
-        slots.sort_by_key(|index| self.locals.get(*index as usize).map(|l| l.history.opened));
-        let mut all = Vec::new();
-        for index in slots {
-            let slot = self.slot_id(index);
-            let history = self.locals.get_mut(index as usize).and_then(|l| l.history.take());
-            let Some((socket, changes)) = history else { continue };
-            let command = |change| SocketCommand { socket, change, slot, done: None };
-            all.extend(changes.into_iter().map(command));
-        }
-        all
-    }
-
-    /// Notes a command that is carried out here, for a stack that begins again.
-    pub(super) fn note(&mut self, command: &SocketCommand) {
-        let opens = matches!(command.change, SocketChange::Open { .. });
-        self.opened += u64::from(opens);
-        let opened = self.opened;
-        if let Some(local) = self.locals.get_mut(command.slot.index as usize) {
-            local.history.note(command, opened);
-        }
     }
 
     /// All of it, whole, where a panic has taken its stack: each step of it leaves it so.
@@ -330,7 +229,7 @@ impl RemoteShard {
     }
 
     /// Moves the doorbell's list into the worker's own queue.
-    pub(super) fn hear(&mut self) {
+    pub fn hear(&mut self) {
         let shared = Arc::clone(&self.shared);
         let Some(bell) = shared.bells.get(self.worker) else { return };
         for index in bell.bell.take(|index| shared.link(index)) {
@@ -349,7 +248,7 @@ impl RemoteShard {
     }
 
     /// Puts a slot last, unless it is in the queue.
-    pub(super) fn queue(&mut self, index: u32) {
+    fn queue(&mut self, index: u32) {
         let last = self.last;
         match self.locals.get_mut(index as usize) {
             Some(local) if !local.queued => (local.queued, local.next) = (true, None),
@@ -367,7 +266,7 @@ impl RemoteShard {
     /// The mailbox of a slot that is in the queue for other reasons is left alone: the program that
     /// set `QUEUED` in it has not rung yet, and would ring for a slot that is in the list already,
     /// or that was closed meanwhile and has another user.
-    pub(super) fn next_slot(&mut self) -> Option<u32> {
+    pub fn next_slot(&mut self) -> Option<u32> {
         let index = self.first?;
         let local = self.locals.get_mut(index as usize)?;
         local.queued = false;
@@ -384,12 +283,52 @@ impl RemoteShard {
         Some(index)
     }
 
-    pub(super) fn local(&mut self, index: u32) -> Option<&mut LocalRemote> {
-        self.locals.get_mut(index as usize)
+    /// The socket of a slot that has its turn.
+    #[must_use]
+    pub fn socket_at(&self, index: u32) -> Option<SocketId> {
+        self.locals.get(index as usize)?.socket
+    }
+
+    /// The next datagram that a program has sent.
+    pub fn next_datagram(&mut self, index: u32) -> Option<(Envelope, PacketBuf)> {
+        let local = self.locals.get_mut(index as usize)?;
+        loop {
+            let mut packet = local.pending.pop_front()?;
+            if let Some(envelope) = envelope_of(&packet) {
+                packet.trim_front(envelope::LEN);
+                return Some((envelope, packet));
+            }
+        }
+    }
+
+    /// A slot had its turn: back into the queue, or at rest. Returned where its program has dropped
+    /// it and this is the control shard: it is to be closed.
+    pub fn after_slot(&mut self, index: u32) -> Option<SlotId> {
+        let local = self.locals.get_mut(index as usize)?;
+        if !local.pending.is_empty() {
+            self.queue(index);
+            return None;
+        }
+        if !local.dropped || local.closing {
+            return None;
+        }
+        local.closing = true;
+        let slot = self.slot_id(index);
+        if self.controls() {
+            return Some(slot);
+        }
+        if !self.shared.request(SocketRequest::Close { slot })
+            && let Some(local) = self.locals.get_mut(index as usize)
+        {
+            // The control shard has much to do: again in the next round.
+            local.closing = false;
+            self.queue(index);
+        }
+        None
     }
 
     /// A datagram was sent, or failed: its credit is given back when the packets have left.
-    pub(super) fn owe(&mut self, index: u32, paid: u32) {
+    pub fn owe(&mut self, index: u32, paid: u32) {
         let Some(local) = self.locals.get_mut(index as usize) else { return };
         if local.owed == 0 {
             self.owed.push(index);
@@ -399,12 +338,7 @@ impl RemoteShard {
     }
 
     /// Gives a socket's datagrams to its program, as one batch, and counts them as received.
-    pub(super) fn deliver(
-        &mut self,
-        socket: SocketId,
-        news: ShardNews,
-        counters: &mut Counters,
-    ) -> bool {
+    pub fn deliver(&mut self, socket: SocketId, news: ShardNews, counters: &mut Counters) -> bool {
         let index = self.slot_of.get(socket.index()).copied().unwrap_or(NO_SLOT);
         let Some(slot) = self.shared.slots.get(index as usize) else { return false };
         let mut bits = Bits::NONE;
@@ -422,18 +356,20 @@ impl RemoteShard {
     }
 
     /// Whether a socket is a program's on another thread.
-    pub(super) fn serves(&self, socket: SocketId) -> bool {
+    #[must_use]
+    pub fn serves(&self, socket: SocketId) -> bool {
         self.slot_of.get(socket.index()).is_some_and(|slot| *slot != NO_SLOT)
     }
 
     /// The worker that sends for a program's socket.
-    pub(crate) fn home_of(&self, socket: SocketId) -> Option<usize> {
+    #[must_use]
+    pub fn home_of(&self, socket: SocketId) -> Option<usize> {
         let slot = self.slot_of.get(socket.index()).filter(|slot| **slot != NO_SLOT)?;
         Some(self.shared.home(*slot))
     }
 
     /// The packets of the last calls have left: gives credit back, and wakes.
-    pub(crate) fn departed(&mut self) {
+    pub fn departed(&mut self) {
         let sent = !self.owed.is_empty() | core::mem::take(&mut self.gave_back);
         while let Some(index) = self.owed.pop() {
             let Some(local) = self.locals.get_mut(index as usize) else { continue };
@@ -460,7 +396,7 @@ impl RemoteShard {
     }
 
     /// Schedules the retry of slots that wait for memory.
-    pub(super) fn look_at_dry(&mut self, now: Instant) {
+    pub fn look_at_dry(&mut self, now: Instant) {
         if self.shared.dry.has_rung() {
             let at = *self.dry_at.get_or_insert(now + DRY_RETRY);
             self.dry_due |= at <= now;
@@ -474,7 +410,8 @@ impl RemoteShard {
     }
 
     /// When the worker must come by.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
         if self.has_work() || self.tcp.is_busy() {
             return Some(Instant::ORIGIN);
         }
@@ -484,53 +421,28 @@ impl RemoteShard {
     }
 
     /// Whether the worker may sleep: no doorbell has rung. A ring from now on wakes it.
-    pub(crate) fn rests(&self) -> bool {
+    #[must_use]
+    pub fn rests(&self) -> bool {
         let bell = self.shared.bells.get(self.worker);
         let idle = self.first.is_none() && !self.asked && !self.tcp.is_busy();
         idle && bell.is_none_or(|bell| bell.bell.park())
-    }
-
-    /// Requests that wait, a few a round: those that were put off, and until when, first.
-    pub(super) fn take_requests(&mut self) -> Vec<(SocketRequest, Option<Instant>)> {
-        let Some(requests) = &self.requests else { return Vec::new() };
-        let mut some: Vec<_> =
-            self.put_off.drain(..).map(|(request, until)| (request, Some(until))).collect();
-        if core::mem::take(&mut self.asked) {
-            let most = limits::REMOTE_REQUESTS_ROUND;
-            let before = some.len();
-            let new = requests.try_iter().take(most).map(|request| (request, None));
-            self.shared.asked.answer(|| some.extend(new));
-            self.asked = some.len() - before == most;
-        }
-        some
-    }
-
-    /// Whether a socket's program may have dropped it, and the socket still be open: its ring came
-    /// before the program's next request.
-    pub(super) fn may_be_let_go(&self) -> bool {
-        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
-        let bounded = self.put_off.len() < limits::REMOTE_REQUESTS_MAX;
-        bounded && (rung || self.first.is_some() || self.has_followers())
-    }
-
-    /// Keeps a request for the next rounds.
-    pub(super) fn put_off(&mut self, request: SocketRequest, until: Instant) {
-        self.put_off.push((request, until));
     }
 }
 
 /// What a socket has for its program.
 #[derive(Default)]
-pub(super) struct ShardNews {
-    pub(super) packets: PacketList,
+pub struct ShardNews {
+    /// Datagrams that arrived.
+    pub packets: PacketList,
     /// How many of them are IPv4's.
-    pub(super) v4: u64,
-    pub(super) error: Option<Errno>,
+    pub v4: u64,
+    /// An error, ICMP's or of a datagram that was not sent.
+    pub error: Option<Errno>,
 }
 
 /// The envelope's bytes of a packet that a program sent.
-pub(super) fn envelope_of(packet: &PacketBuf) -> Option<super::envelope::Envelope> {
-    packet.first().first_chunk().map(super::envelope::Envelope::read)
+fn envelope_of(packet: &PacketBuf) -> Option<Envelope> {
+    packet.first().first_chunk().map(Envelope::read)
 }
 
 impl Drop for RemoteShard {

@@ -15,17 +15,17 @@ const CLASS_AT: u32 = 16;
 
 /// The options of an open connection that a program may change, packed into one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::remote) struct StreamOptions {
-    pub(in crate::remote) nodelay: bool,
-    pub(in crate::remote) keepalive: bool,
-    pub(in crate::remote) cork: bool,
+pub(crate) struct StreamOptions {
+    pub(crate) nodelay: bool,
+    pub(crate) keepalive: bool,
+    pub(crate) cork: bool,
     /// The interface's where there is none.
-    pub(in crate::remote) hop_limit: Option<u8>,
-    pub(in crate::remote) traffic_class: u8,
+    pub(crate) hop_limit: Option<u8>,
+    pub(crate) traffic_class: u8,
 }
 
 impl StreamOptions {
-    pub(in crate::remote) fn of(settings: &TcpSettings) -> Self {
+    pub(crate) fn of(settings: &TcpSettings) -> Self {
         Self {
             nodelay: settings.nodelay,
             keepalive: settings.keepalive.is_some(),
@@ -35,7 +35,7 @@ impl StreamOptions {
         }
     }
 
-    pub(in crate::remote) fn word(self) -> u32 {
+    pub(crate) fn word(self) -> u32 {
         let hops = u32::from(self.hop_limit.unwrap_or(0)) << HOP_LIMIT_AT;
         let class = u32::from(self.traffic_class) << CLASS_AT;
         let bit = |on, bit| if on { bit } else { 0 };
@@ -43,7 +43,7 @@ impl StreamOptions {
         class | hops | flags | bit(self.cork, CORK)
     }
 
-    pub(in crate::remote) fn from_word(word: u32) -> Self {
+    pub(crate) fn from_word(word: u32) -> Self {
         Self {
             nodelay: word & NODELAY != 0,
             keepalive: word & KEEPALIVE != 0,

@@ -21,7 +21,9 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{GroupFilter, Received, ReceivedPacket, RefusedDatagram, SocketSettings};
+use floodwall_udp::{
+    GroupFilter, GroupInterface, Received, ReceivedPacket, RefusedDatagram, SocketSettings,
+};
 
 use super::errno::Errno;
 use super::request::{PendingRequest, RequestAddrs, RequestKind, SocketRequest, question};
@@ -29,7 +31,6 @@ use super::shared::RemoteShared;
 use super::slot::{ERROR, RemoteSlot, STOPPED, SlotId};
 use super::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use super::wake::GroupId;
-use crate::control::multicast::GroupInterface;
 
 /// A UDP socket of a program. Dropping it closes the socket.
 pub struct UdpHandle {

@@ -1,6 +1,6 @@
 //! `TcpHandle`: a connection as a program on any thread has it: reading, options, the end.
 //!
-//! Made by [`Remote::connect_tcp`](crate::remote::Remote::connect_tcp) and by listeners. Shared by
+//! Made by [`Remote::connect_tcp`](crate::Remote::connect_tcp) and by listeners. Shared by
 //! reference; each direction has a lock of its own that only the program's threads take, and never
 //! while waking a task or ringing a doorbell. Writing: `write.rs`. Errors are the kernel's numbers;
 //! received data is read before a reset is reported, and an error is reported once.
@@ -22,11 +22,11 @@ use floodwall_sync::mailbox::Bits;
 
 use super::options::StreamOptions;
 use super::slot::{OPENED, STOPPED, TcpSlot, TcpSlotFacts};
-use crate::remote::errno::Errno;
-use crate::remote::handle::{lock, would_block};
-use crate::remote::shared::RemoteShared;
-use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
-use crate::remote::wake::GroupId;
+use crate::errno::Errno;
+use crate::handle::{lock, would_block};
+use crate::shared::RemoteShared;
+use crate::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
+use crate::wake::GroupId;
 
 /// A TCP connection of a program. Dropping it closes the connection.
 pub struct TcpHandle {
@@ -95,7 +95,7 @@ impl ReadHalf {
 
 impl TcpHandle {
     /// The handle of a slot that has no other handle.
-    pub(in crate::remote) fn new(shared: Arc<RemoteShared>, index: u32) -> Self {
+    pub(crate) fn new(shared: Arc<RemoteShared>, index: u32) -> Self {
         let facts = shared.tcp.facts.get(index as usize).map(|facts| *lock(facts));
         let facts = facts.unwrap_or_default();
         Self {

@@ -13,19 +13,19 @@ pub(super) const LEN: usize = 56;
 
 /// The metadata in front of a datagram on its way from a program to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Envelope {
+pub struct Envelope {
     /// The peer; `None` for the connected one.
-    pub(super) to: Option<SocketAddr>,
+    pub to: Option<SocketAddr>,
     /// Our end, where the program wants a certain one.
-    pub(super) from: Option<SocketAddr>,
+    pub from: Option<SocketAddr>,
     /// It leaves from there or not at all.
-    pub(super) insists: bool,
+    pub insists: bool,
     /// The interface, where the program wants a certain one.
-    pub(super) iface: Option<IfIndex>,
+    pub iface: Option<IfIndex>,
     /// True bytes that were taken of the socket's credit.
-    pub(super) paid: u32,
+    pub paid: u32,
     /// The payload's sum, made while it was copied.
-    pub(super) sum: u16,
+    pub sum: u16,
 }
 
 const TO: u8 = 1;
@@ -50,7 +50,7 @@ fn narrow(octets: [u8; 16], v4: bool) -> IpAddr {
 
 impl Envelope {
     /// The payload's sum as the checksum crate wants it.
-    pub(super) const fn payload_sum(&self) -> InternetSum {
+    pub const fn payload_sum(&self) -> InternetSum {
         InternetSum::of_u16(self.sum)
     }
 

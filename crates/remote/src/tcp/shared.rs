@@ -12,24 +12,24 @@ use floodwall_sync::{CachePadded, Call};
 use super::listening::Listening;
 use super::request::TcpRequest;
 use super::slot::{FactsCell, STOPPED, TcpSlot};
-use crate::remote::errno::Errno;
-use crate::remote::shared::RemoteShared;
+use crate::errno::Errno;
+use crate::shared::RemoteShared;
 
 /// Where requests of one worker wait.
-pub(in crate::remote) struct TcpRequestQueue {
+pub(crate) struct TcpRequestQueue {
     requests: SyncSender<TcpRequest>,
     /// To the worker: something waits here, or a listener has gone, or has room again.
-    pub(in crate::remote) call: Call,
+    pub(crate) call: Call,
 }
 
 /// What programs and all workers share for TCP: slots, request queues and listeners.
-pub(in crate::remote) struct TcpShared {
+pub(crate) struct TcpShared {
     /// Each worker's slots behind those of the one before.
-    pub(in crate::remote) slots: Box<[TcpSlot]>,
-    pub(in crate::remote) facts: Box<[FactsCell]>,
+    pub(crate) slots: Box<[TcpSlot]>,
+    pub(crate) facts: Box<[FactsCell]>,
     /// Slots of one worker.
-    pub(in crate::remote) each: usize,
-    pub(in crate::remote) desks: Box<[CachePadded<TcpRequestQueue>]>,
+    pub(crate) each: usize,
+    pub(crate) desks: Box<[CachePadded<TcpRequestQueue>]>,
     /// The listeners to wake at the end.
     listeners: Mutex<Vec<Weak<Listening>>>,
     /// The worker that gets the next connection request (round robin).
@@ -37,7 +37,7 @@ pub(in crate::remote) struct TcpShared {
 }
 
 impl TcpShared {
-    pub(in crate::remote) fn new(workers: usize, each: usize) -> (Self, Vec<Receiver<TcpRequest>>) {
+    pub(crate) fn new(workers: usize, each: usize) -> (Self, Vec<Receiver<TcpRequest>>) {
         let mut receivers = Vec::new();
         let desk = |receivers: &mut Vec<_>| {
             let (requests, receiver) = sync_channel(limits::REMOTE_CONNECTS_MAX);
@@ -57,16 +57,16 @@ impl TcpShared {
     }
 
     /// The worker that has a slot.
-    pub(in crate::remote) fn home(&self, index: u32) -> usize {
+    pub(crate) fn home(&self, index: u32) -> usize {
         index as usize / self.each.max(1)
     }
 
-    pub(in crate::remote) fn slot(&self, index: u32) -> Option<&TcpSlot> {
+    pub(crate) fn slot(&self, index: u32) -> Option<&TcpSlot> {
         self.slots.get(index as usize)
     }
 
     /// The link in a doorbell of what has this number among TCP's: the desks, then the slots.
-    pub(in crate::remote) fn link(&self, number: usize) -> Option<&AtomicU32> {
+    pub(crate) fn link(&self, number: usize) -> Option<&AtomicU32> {
         match self.desks.get(number) {
             Some(desk) => Some(desk.call.link()),
             None => self.slots.get(number - self.desks.len()).map(|slot| &slot.link),
@@ -74,19 +74,19 @@ impl TcpShared {
     }
 
     /// Stores a listener, so that it is woken at the end.
-    pub(in crate::remote) fn note(&self, listening: Weak<Listening>) {
+    pub(crate) fn note(&self, listening: Weak<Listening>) {
         let mut all = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|listening| listening.strong_count() > 0);
         all.push(listening);
     }
 
     /// A worker in its turn.
-    pub(in crate::remote) fn next_worker(&self) -> usize {
+    pub(crate) fn next_worker(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.desks.len().max(1)
     }
 
     /// Ends all connections and listeners, and wakes their waiters.
-    pub(in crate::remote) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         for slot in &self.slots {
             slot.rx.set(STOPPED);
             slot.reader.take().into_iter().for_each(Waker::wake);
@@ -99,22 +99,22 @@ impl TcpShared {
 
 impl RemoteShared {
     /// The number of a worker's desk in its doorbell.
-    pub(in crate::remote) fn desk_bell(&self, worker: usize) -> u32 {
+    pub(crate) fn desk_bell(&self, worker: usize) -> u32 {
         (self.slots.len() + 1 + worker) as u32
     }
 
     /// The number of a connection's slot in its worker's doorbell.
-    pub(in crate::remote) fn tcp_bell(&self, index: u32) -> u32 {
+    pub(crate) fn tcp_bell(&self, index: u32) -> u32 {
         self.desk_bell(self.tcp.desks.len()) + index
     }
 
     /// Rings for a connection.
-    pub(in crate::remote) fn ring_tcp(&self, index: u32) -> Result<(), Errno> {
+    pub(crate) fn ring_tcp(&self, index: u32) -> Result<(), Errno> {
         self.ring(self.tcp.home(index), self.tcp_bell(index))
     }
 
     /// Notifies a worker that its request queue is not empty.
-    pub(in crate::remote) fn call_desk(&self, worker: usize) {
+    pub(crate) fn call_desk(&self, worker: usize) {
         let Some(desk) = self.tcp.desks.get(worker) else { return };
         if desk.call.make() {
             // A worker that has stopped drops what waits for it.
@@ -126,11 +126,7 @@ impl RemoteShared {
     ///
     /// # Errors
     /// The request, where too many wait.
-    pub(in crate::remote) fn ask_worker(
-        &self,
-        worker: usize,
-        request: TcpRequest,
-    ) -> Result<(), TcpRequest> {
+    pub(crate) fn ask_worker(&self, worker: usize, request: TcpRequest) -> Result<(), TcpRequest> {
         let Some(desk) = self.tcp.desks.get(worker) else { return Ok(()) };
         // One that is dropped without being looked at answers that the stack has stopped.
         if let Err(TrySendError::Full(request)) = desk.requests.try_send(request) {

@@ -6,11 +6,8 @@
 
 use std::io;
 
-use floodwall_tcp::{ConnectionError, ListenError, OpenError};
+use floodwall_tcp::ConnectionError;
 use floodwall_udp::{BindError, ConnectError, GroupError, IcmpError, SendError as UdpSendError};
-
-use crate::sockets::error::{SendError, StartError};
-use crate::tcp::error::TcpError;
 
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
@@ -37,32 +34,37 @@ const EHOSTUNREACH: u32 = 113;
 
 /// An error's number: never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Errno(u32);
+pub struct Errno(u32);
 
 impl Errno {
     /// The stack has stopped, or the socket is closed.
-    pub(super) const STOPPED: Self = Self(EPIPE);
+    pub const STOPPED: Self = Self(EPIPE);
     /// Try again later.
-    pub(super) const AGAIN: Self = Self(EAGAIN);
+    pub const AGAIN: Self = Self(EAGAIN);
     /// The destination makes no sense.
-    pub(super) const INVALID: Self = Self(EINVAL);
+    pub const INVALID: Self = Self(EINVAL);
     /// A destination is needed.
-    pub(super) const NO_DESTINATION: Self = Self(EDESTADDRREQ);
+    pub const NO_DESTINATION: Self = Self(EDESTADDRREQ);
     /// Not of the socket's family.
-    pub(super) const FAMILY: Self = Self(EAFNOSUPPORT);
+    pub const FAMILY: Self = Self(EAFNOSUPPORT);
     /// Broadcast was not enabled.
-    pub(super) const ACCESS: Self = Self(EACCES);
+    pub const ACCESS: Self = Self(EACCES);
     /// Another socket has the address.
-    pub(super) const IN_USE: Self = Self(EADDRINUSE);
+    pub const IN_USE: Self = Self(EADDRINUSE);
     /// Every socket is open.
-    pub(super) const TOO_MANY: Self = Self(ENFILE);
+    pub const TOO_MANY: Self = Self(ENFILE);
     /// Larger than a datagram may be.
-    pub(super) const TOO_LONG: Self = Self(EMSGSIZE);
+    pub const TOO_LONG: Self = Self(EMSGSIZE);
+
+    /// The address is none of ours, or cannot be used now.
+    pub const NOT_OURS: Self = Self(EADDRNOTAVAIL);
+    /// No route leads there.
+    pub const NO_ROUTE: Self = Self(ENETUNREACH);
 
     /// The peer reset the connection.
-    pub(super) const RESET: Self = Self(ECONNRESET);
+    pub const RESET: Self = Self(ECONNRESET);
     /// The protocol is not supported by this stack.
-    pub(super) const NO_PROTOCOL: Self = Self(EPROTONOSUPPORT);
+    pub const NO_PROTOCOL: Self = Self(EPROTONOSUPPORT);
 
     /// The error of a connection that ended. A reset after the peer's end of data is an error only
     /// for writers, as in the kernel.
@@ -107,22 +109,17 @@ impl From<IcmpError> for Errno {
     }
 }
 
-impl From<SendError> for Errno {
-    fn from(error: SendError) -> Self {
+impl From<UdpSendError> for Errno {
+    fn from(error: UdpSendError) -> Self {
         Self(match error {
-            SendError::NoRoute(_) => ENETUNREACH,
-            SendError::NoSource(_) | SendError::AddressGone(_) => EADDRNOTAVAIL,
-            SendError::NotConnected => EDESTADDRREQ,
-            SendError::Socket(error) => match error {
-                UdpSendError::AddressFamily => EAFNOSUPPORT,
-                UdpSendError::BroadcastRefused => EACCES,
-                UdpSendError::Closed(_) => EPIPE,
-                UdpSendError::Icmp(icmp) => return icmp.into(),
-                UdpSendError::MessageTooLong { .. } => EMSGSIZE,
-                UdpSendError::NoBuffer => ENOBUFS,
-                UdpSendError::WouldBlock => EAGAIN,
-                _ => EINVAL,
-            },
+            UdpSendError::AddressFamily => EAFNOSUPPORT,
+            UdpSendError::BroadcastRefused => EACCES,
+            UdpSendError::Closed(_) => EPIPE,
+            UdpSendError::Icmp(icmp) => return icmp.into(),
+            UdpSendError::MessageTooLong { .. } => EMSGSIZE,
+            UdpSendError::NoBuffer => ENOBUFS,
+            UdpSendError::WouldBlock => EAGAIN,
+            _ => EINVAL,
         })
     }
 }
@@ -135,31 +132,6 @@ impl From<BindError> for Errno {
             BindError::Closed(_) => EPIPE,
             _ => EINVAL,
         })
-    }
-}
-
-impl From<TcpError> for Errno {
-    fn from(error: TcpError) -> Self {
-        Self(match error {
-            TcpError::Off => EPROTONOSUPPORT,
-            TcpError::NotOurs(_) => EADDRNOTAVAIL,
-            TcpError::NoRoute(_) => ENETUNREACH,
-            TcpError::Open(OpenError::TooMany) | TcpError::Listen(ListenError::TooMany) => ENFILE,
-            TcpError::Listen(ListenError::InUse) => EADDRINUSE,
-            TcpError::Open(OpenError::InUse | OpenError::NoPort) => EADDRNOTAVAIL,
-            _ => EINVAL,
-        })
-    }
-}
-
-impl From<StartError> for Errno {
-    fn from(error: StartError) -> Self {
-        match error {
-            StartError::Bind(error) => error.into(),
-            StartError::NotOurs(_) => Self(EADDRNOTAVAIL),
-            StartError::Group(error) => error.into(),
-            _ => Self(ENFILE),
-        }
     }
 }
 
@@ -198,9 +170,9 @@ mod tests {
             (Errno::from(IcmpError::HostUnreachable), ErrorKind::HostUnreachable),
             (Errno::from(IcmpError::NetUnreachable), ErrorKind::NetworkUnreachable),
             (Errno::from(BindError::AddrInUse), ErrorKind::AddrInUse),
-            (Errno::from(SendError::NotConnected), ErrorKind::Other),
-            (Errno::from(SendError::Socket(UdpSendError::WouldBlock)), ErrorKind::WouldBlock),
-            (Errno::from(StartError::NotOurs([0; 4].into())), ErrorKind::AddrNotAvailable),
+            (Errno::NO_DESTINATION, ErrorKind::Other),
+            (Errno::from(UdpSendError::WouldBlock), ErrorKind::WouldBlock),
+            (Errno::NOT_OURS, ErrorKind::AddrNotAvailable),
             (Errno::STOPPED, ErrorKind::BrokenPipe),
             (Errno::INVALID, ErrorKind::InvalidInput),
         ];

@@ -34,7 +34,7 @@ pub struct Remote {
 
 impl Remote {
     /// Allocates everything: the slots, the memory to send from, and one shard for each worker's
-    /// stack ([`Stack::serve`](crate::Stack::serve)), the control shard's first.
+    /// stack (`Stack::serve`), the control shard's first.
     ///
     /// # Errors
     /// The memory for sending could not be had.

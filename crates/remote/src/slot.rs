@@ -20,9 +20,9 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 pub(super) const ALL: Bits =
     Bits::QUEUED.and(Bits::WAIT).and(Bits::FIN).and(Bits::RESET).and(Bits::GONE).and(Bits::DROPPED);
 
-/// A place and which of its uses.
+/// A slot of a socket, and which of its uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SlotId {
+pub struct SlotId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }

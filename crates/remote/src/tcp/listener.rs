@@ -20,18 +20,18 @@ use floodwall_sync::lock::Mutex;
 
 use super::listening::Listening;
 use super::stream::TcpHandle;
-use crate::remote::errno::Errno;
-use crate::remote::handle::{lock, would_block};
-use crate::remote::request::{PendingRequest, question};
-use crate::remote::shared::RemoteShared;
-use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
-use crate::remote::wake::GroupId;
+use crate::errno::Errno;
+use crate::handle::{lock, would_block};
+use crate::request::{PendingRequest, question};
+use crate::shared::RemoteShared;
+use crate::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
+use crate::wake::GroupId;
 
 /// An answer that will come: a future, or wait for it ([`AskedListen::wait`]).
 #[must_use = "the answer comes here"]
 pub struct AskedListen {
-    pub(in crate::remote) asked: PendingRequest<SocketAddr>,
-    pub(in crate::remote) made: Option<(Arc<RemoteShared>, Arc<Listening>)>,
+    pub(crate) asked: PendingRequest<SocketAddr>,
+    pub(crate) made: Option<(Arc<RemoteShared>, Arc<Listening>)>,
 }
 
 impl AskedListen {
@@ -88,7 +88,7 @@ pub struct ListenHandle {
 }
 
 impl ListenHandle {
-    pub(in crate::remote) fn new(
+    pub(crate) fn new(
         shared: Arc<RemoteShared>,
         listening: Arc<Listening>,
         local: SocketAddr,

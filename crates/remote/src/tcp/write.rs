@@ -14,12 +14,12 @@ use floodwall_sync::mailbox::Bits;
 
 use super::slot::{ENDED, TcpSlot};
 use super::stream::TcpHandle;
-use crate::remote::errno::Errno;
-use crate::remote::handle::{lock, would_block};
-use crate::remote::waiters::{Parker, WaitDirection, Waited};
+use crate::errno::Errno;
+use crate::handle::{lock, would_block};
+use crate::waiters::{Parker, WaitDirection, Waited};
 
 /// True bytes of a frame, without which nothing is written.
-pub(in crate::remote) const CHUNK_TRUE_BYTES: u32 = 2048 + 128;
+pub(crate) const CHUNK_TRUE_BYTES: u32 = 2048 + 128;
 /// Bytes that one call takes at most.
 const WRITE_MAX: usize = 65_536;
 

@@ -1,12 +1,12 @@
 //! `RuntimeGroup`: one runtime's wake group, which its driver task polls.
 //!
-//! Made by [`Remote::runtime_group`](crate::remote::Remote::runtime_group).
+//! Made by [`Remote::runtime_group`](crate::Remote::runtime_group).
 
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
 use super::GroupId;
-use crate::remote::shared::RemoteShared;
+use crate::shared::RemoteShared;
 
 /// One runtime's group. Its driver polls it; when it is dropped, what was handed over is woken and
 /// workers wake this runtime's tasks one by one.
@@ -16,7 +16,7 @@ pub struct RuntimeGroup {
 }
 
 impl RuntimeGroup {
-    pub(in crate::remote) fn new(shared: Arc<RemoteShared>) -> Self {
+    pub(crate) fn new(shared: Arc<RemoteShared>) -> Self {
         let id = shared.groups.take();
         Self { shared, id }
     }

@@ -11,35 +11,43 @@ use floodwall_tcp::TcpSettings;
 
 use super::listening::Listening;
 use super::stream::TcpHandle;
-use crate::remote::errno::Errno;
-use crate::remote::request::Reply;
+use crate::errno::Errno;
+use crate::request::Reply;
 
 /// A request to open a listener or a connection.
-pub(in crate::remote) enum TcpRequest {
+pub enum TcpRequest {
+    /// To listen.
     Listen(Listen),
+    /// To connect.
     Connect {
         /// Our end, or a part of it, where the program wants a certain one.
         local: Option<SocketAddr>,
+        /// The peer.
         peer: SocketAddr,
+        /// The connection's settings.
         settings: Box<TcpSettings>,
+        /// Answers when the first segment has left.
         reply: Box<Reply<TcpHandle>>,
     },
 }
 
 /// A listener that is to be opened on every shard.
 #[derive(Clone)]
-pub(in crate::remote) struct Listen {
-    pub(in crate::remote) listening: Arc<Listening>,
-    pub(in crate::remote) local: SocketAddr,
-    pub(in crate::remote) settings: Box<TcpSettings>,
-    pub(in crate::remote) backlog: usize,
+pub struct Listen {
+    pub(crate) listening: Arc<Listening>,
+    /// Where: the control shard decides a port of 0.
+    pub local: SocketAddr,
+    /// Settings of its connections.
+    pub settings: Box<TcpSettings>,
+    /// Connections that wait to be accepted, at most, at each shard.
+    pub backlog: usize,
     /// Answers when the last shard has dropped it.
-    pub(in crate::remote) reply: Option<Arc<Reply<SocketAddr>>>,
+    pub(crate) reply: Option<Arc<Reply<SocketAddr>>>,
 }
 
 impl TcpRequest {
     /// Answers that it will not be carried out.
-    pub(in crate::remote) fn refuse(self, errno: Errno) {
+    pub fn refuse(self, errno: Errno) {
         match self {
             Self::Listen(listen) => {
                 if let Some(reply) = listen.reply {

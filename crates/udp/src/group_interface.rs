@@ -1,6 +1,6 @@
 //! `GroupInterface`: how a program names the interface on which it joins a group.
 //!
-//! Resolved by `sockets.rs`. Plain data.
+//! Resolved by the stack, which has the interfaces. Plain data.
 
 use core::net::Ipv4Addr;
 

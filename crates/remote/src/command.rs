@@ -1,9 +1,9 @@
 //! What the control shard has decided about a socket, for every shard to carry out.
 //!
 //! Made by the control shard out of a program's request, after it has carried it out itself:
-//! [`Stack::take_commands`](crate::Stack::take_commands). The code that connects the shards gives
+//! `Stack::take_commands`. The code that connects the shards gives
 //! each of the others a clone, in order, and each carries it out by
-//! [`Stack::carry_out`](crate::Stack::carry_out). So binds are decided once and in one order
+//! `Stack::carry_out`. So binds are decided once and in one order
 //! (decision D17), ephemeral ports included, and a socket has the same [`SocketId`] everywhere.
 //!
 //! The reply is sent when the last clone has been dropped.
@@ -24,14 +24,22 @@ pub struct SocketCommand {
     pub socket: SocketId,
     /// What changes.
     pub change: SocketChange,
-    pub(super) slot: SlotId,
+    /// Its slot, the same on every shard.
+    pub slot: SlotId,
     /// Dropped with the last clone: that is the answer.
     pub(super) done: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What changes.
+impl SocketCommand {
+    /// A change of a socket that is to be repeated, with nothing to answer.
+    #[must_use]
+    pub const fn new(socket: SocketId, slot: SlotId, change: SocketChange) -> Self {
+        Self { socket, change, slot, done: None }
+    }
+}
+
+/// What changes. A shard that did not carry every one of them out would differ from the others.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum SocketChange {
     /// It is opened and bound, as decided: the port is 0 only of a socket at every port.
     Open {

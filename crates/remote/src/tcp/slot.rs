@@ -11,61 +11,61 @@ use floodwall_sync::mailbox::Bits;
 use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodwall_sync::{Credit, WakerCell};
 
-use crate::remote::slot::ALL;
+use crate::slot::ALL;
 
 /// The worker has stopped: no data or flag follows.
-pub(in crate::remote) const STOPPED: Bits = Bits::DROPPED;
+pub(crate) const STOPPED: Bits = Bits::DROPPED;
 
 /// The handshake is complete.
-pub(in crate::remote) const OPENED: u32 = 1;
+pub(crate) const OPENED: u32 = 1;
 /// Nothing can be written any more.
-pub(in crate::remote) const ENDED: u32 = 2;
+pub(crate) const ENDED: u32 = 2;
 
 /// The shared state of one connection: mailboxes, credit and wakers of its program and its worker.
 #[repr(C, align(128))]
-pub(in crate::remote) struct TcpSlot {
+pub(crate) struct TcpSlot {
     // Line A.
     /// What the program wrote. `FIN`: end of data; `RESET`: reset it; `DROPPED`: the handle is
     /// gone.
-    pub(in crate::remote) tx: PacketMailbox,
+    pub(crate) tx: PacketMailbox,
     /// True bytes that it may still write.
-    pub(in crate::remote) credit: Credit,
+    pub(crate) credit: Credit,
     /// The next slot in the worker's doorbell.
-    pub(in crate::remote) link: AtomicU32,
+    pub(crate) link: AtomicU32,
     /// True bytes that were read since the worker looked last.
-    pub(in crate::remote) consumed: AtomicU32,
+    pub(crate) consumed: AtomicU32,
     /// What the program has set: see `options.rs`.
-    pub(in crate::remote) options: AtomicU32,
+    pub(crate) options: AtomicU32,
     /// Waits for memory to write into: the next one that does.
-    pub(in crate::remote) dry_link: AtomicU32,
+    pub(crate) dry_link: AtomicU32,
     /// Stands among those that wait for memory.
-    pub(in crate::remote) dry: AtomicU8,
+    pub(crate) dry: AtomicU8,
     /// The writer's runtime.
-    pub(in crate::remote) write_group: AtomicU8,
-    pub(in crate::remote) writer: WakerCell,
+    pub(crate) write_group: AtomicU8,
+    pub(crate) writer: WakerCell,
     // Line B.
     /// What arrived. `FIN`: the peer has no more; `RESET`: it ended with an error.
-    pub(in crate::remote) rx: PacketMailbox,
-    pub(in crate::remote) reader: WakerCell,
+    pub(crate) rx: PacketMailbox,
+    pub(crate) reader: WakerCell,
     /// An error's number; given once.
-    pub(in crate::remote) error: AtomicU32,
+    pub(crate) error: AtomicU32,
     /// [`OPENED`], [`ENDED`].
-    pub(in crate::remote) state: AtomicU32,
+    pub(crate) state: AtomicU32,
     /// The next finished connection of the same listener.
-    pub(in crate::remote) accept_link: AtomicU32,
+    pub(crate) accept_link: AtomicU32,
     /// Bytes of a full segment: how long chunks should be.
-    pub(in crate::remote) chunk_len: AtomicU32,
+    pub(crate) chunk_len: AtomicU32,
     /// Number of true bytes that the program reads before it notifies the worker.
-    pub(in crate::remote) read_step: AtomicU32,
+    pub(crate) read_step: AtomicU32,
     /// The reader's runtime.
-    pub(in crate::remote) read_group: AtomicU8,
+    pub(crate) read_group: AtomicU8,
 }
 
 const _: () = assert!(size_of::<TcpSlot>() == 128);
 const _: () = assert!(core::mem::offset_of!(TcpSlot, rx) == 64);
 
 impl TcpSlot {
-    pub(in crate::remote) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             tx: PacketMailbox::new(),
             credit: Credit::new(0),
@@ -87,12 +87,12 @@ impl TcpSlot {
         }
     }
 
-    pub(in crate::remote) fn has(&self, state: u32) -> bool {
+    pub(crate) fn has(&self, state: u32) -> bool {
         self.state.load(Ordering::Acquire) & state != 0
     }
 
     /// Makes the slot ready for its next user: no other thread has access.
-    pub(in crate::remote) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         drop(self.tx.take(ALL));
         drop(self.rx.take(ALL));
         drop(self.writer.take());
@@ -108,14 +108,14 @@ impl TcpSlot {
 
 /// Addresses and properties of a slot's connection: written before the slot is handed to the
 /// program, read by it then. This lock is never contended.
-pub(in crate::remote) type FactsCell = Mutex<TcpSlotFacts>;
+pub(crate) type FactsCell = Mutex<TcpSlotFacts>;
 
 /// See [`FactsCell`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::remote) struct TcpSlotFacts {
-    pub(in crate::remote) local: SocketAddr,
-    pub(in crate::remote) peer: SocketAddr,
-    pub(in crate::remote) options: u32,
+pub(crate) struct TcpSlotFacts {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) options: u32,
 }
 
 impl Default for TcpSlotFacts {

@@ -14,23 +14,24 @@
 //! where none is free it waits in the engine's queue. Received data is bounded by each connection's
 //! receive limit.
 
-mod drain;
 mod listener;
 mod listening;
 mod options;
 mod part;
 mod request;
-mod serve;
 mod shared;
 mod slot;
 mod stream;
 mod write;
 
 pub use listener::{AskedListen, ListenHandle};
+pub use part::PendingOpen;
+pub use request::{Listen, TcpRequest};
 pub use stream::TcpHandle;
 
 pub(super) use listening::Listening;
-pub(super) use part::TcpPart;
-pub(super) use request::{Listen, TcpRequest};
+pub(super) use options::StreamOptions;
+pub(super) use part::{OpenStreams, TcpLocal, TcpPart};
 pub(super) use shared::TcpShared;
-pub(super) use slot::TcpSlot;
+pub(super) use slot::{ENDED, OPENED, STOPPED, TcpSlot, TcpSlotFacts};
+pub(super) use write::CHUNK_TRUE_BYTES;

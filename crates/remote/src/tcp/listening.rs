@@ -1,7 +1,7 @@
 //! `Listening`: what a listener and the shards that listen for it share.
 //!
-//! Filled by the workers (`serve.rs`), emptied by `listener.rs`. Its bound is that of its queue,
-//! `REMOTE_ACCEPT_MAX`.
+//! Filled by the workers (`shard/listeners.rs`), emptied by `listener.rs`. Its bound is that of its
+//! queue, `REMOTE_ACCEPT_MAX`.
 
 use core::task::Waker;
 use std::sync::atomic::{AtomicU8, AtomicU32};
@@ -10,15 +10,15 @@ use floodwall_base::limits;
 use floodwall_sync::{AcceptQueue, Ring, WakerCell};
 
 /// What a listener's program and all workers share.
-pub(in crate::remote) struct Listening {
+pub(crate) struct Listening {
     /// Slots of finished connections, linked by `accept_link`.
-    pub(in crate::remote) finished: AcceptQueue,
-    pub(in crate::remote) waker: WakerCell,
-    pub(in crate::remote) group: AtomicU8,
+    pub(crate) finished: AcceptQueue,
+    pub(crate) waker: WakerCell,
+    pub(crate) group: AtomicU8,
 }
 
 impl Listening {
-    pub(in crate::remote) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             finished: AcceptQueue::new(limits::REMOTE_ACCEPT_MAX),
             waker: WakerCell::new(),
@@ -28,11 +28,7 @@ impl Listening {
 
     /// Hands a connection over. Returns the waker of a task that waits to accept; `None` if the
     /// program has stopped accepting.
-    pub(in crate::remote) fn hand_over(
-        &self,
-        index: u32,
-        link: &AtomicU32,
-    ) -> Option<Option<Waker>> {
+    pub(crate) fn hand_over(&self, index: u32, link: &AtomicU32) -> Option<Option<Waker>> {
         match self.finished.hand_over(index, link) {
             Ok(Ring::Wake) => Some(self.waker.take()),
             Ok(Ring::Heard) => Some(None),
@@ -41,7 +37,7 @@ impl Listening {
     }
 
     /// Ends the listener: no worker serves it any more.
-    pub(in crate::remote) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.finished.stop();
         self.waker.take().into_iter().for_each(Waker::wake);
     }
