@@ -69,6 +69,7 @@
 
 mod blocks;
 mod capacity;
+mod flat;
 mod heap;
 mod ipv4;
 mod ipv6;
@@ -76,6 +77,7 @@ mod links;
 mod node;
 mod paint;
 mod push;
+mod root;
 mod runs;
 mod shared;
 mod slots;
