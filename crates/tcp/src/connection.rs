@@ -20,13 +20,13 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::FRAME;
+use crate::memory::{FIRST, FLOOR, FRAME};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
 use crate::path::PathSize;
 use crate::pseudo_header::ends_sum;
-use crate::receive_state::{ReceiveState, first_limit};
+use crate::receive_state::ReceiveState;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
@@ -453,16 +453,25 @@ impl Connection {
     }
 
     /// The current limit of the send buffer in true bytes: two congestion windows of full segments,
-    /// one in flight and one behind it, within the memory limit.
+    /// one in flight and one behind it, within the memory limit. Where memory is scarce, only a
+    /// little more than the peer's window, if that is smaller: what the peer does not take yet is
+    /// not kept here for it.
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
-            let segments = self.recovery.controller().window().div_ceil(self.mss());
-            let first = first_limit(self.send_bytes, true);
-            segments.saturating_mul(2 * FRAME).clamp(first, self.send_bytes)
+            let window = self.recovery.controller().window();
+            let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME);
+            // Before its first window the peer has refused nothing.
+            let is_scarce = self.snd.is_scarce && self.snd.wnd_max > 0;
+            let (wanted, least) = match is_scarce {
+                true if self.snd.wnd < window => (bytes(self.snd.wnd).saturating_add(FLOOR), FLOOR),
+                true => (bytes(window).saturating_mul(2), FLOOR),
+                false => (bytes(window).saturating_mul(2), FIRST),
+            };
+            wanted.clamp(least.min(self.send_bytes), self.send_bytes)
         } else {
             self.send_bytes
         };
-        limit.min(self.rcv.allowed)
+        limit.min(self.rcv.send_allowed)
     }
 
     /// Whether less than a third of the send buffer is free.

@@ -374,7 +374,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Option<(&'b mut Connection, ConnectionContext<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         self.memory.fit(lend.pool);
-        connection.rcv.allowed = self.memory.allowance(index);
+        let allowance = self.memory.allowance(index);
+        (connection.rcv.allowed, connection.rcv.send_allowed) = (allowance.receive, allowance.send);
+        connection.snd.is_scarce = allowance.is_scarce;
         let full = self.memory.is_full(index);
         let places = PlacesUsed { used: self.demux.len(), places: self.config.connections_max };
         let flags = (full, self.partial);
