@@ -29,7 +29,7 @@ use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
 
-use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue};
+use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
 use crate::delayed_ack::DelayedAcks;
 use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
@@ -407,26 +407,24 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.free_places() > 0
     }
 
-    /// Has a connection of this flow, which has this hash, made in a place; `None` where none is
-    /// free.
+    /// Has a connection of this flow, which has this hash, made in a place, and changed there as
+    /// `begin` does; `None` where none is free. The caller settles it.
     #[inline]
     pub(crate) fn place(
         &mut self,
-        (flow, hash): (&FlowKey, u64),
+        (start, hash): (&OpenKind<'_>, u64),
         owner: u32,
         slot: Option<(u32, AcceptSlot)>,
-        now: Instant,
-        make: impl FnOnce() -> Connection,
+        begin: impl FnOnce(&mut Connection),
     ) -> Option<u32> {
-        let index = self.take_place((flow, hash))?;
+        let index = self.take_place((&start.flow, hash))?;
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
             place.evicted = false;
             place.said = None;
-            place.connection = Some(make());
+            begin(place.connection.insert(Connection::new(start)));
         }
-        self.settle(index, now);
         Some(index)
     }
 
@@ -742,14 +740,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[must_use]
     pub const fn memory_held(&self) -> u64 {
         self.memory.held()
-    }
-
-    /// Has [`ConnectionTable::transmit_on`] called for a new connection, so that it knows its path
-    /// before its program writes.
-    pub(crate) fn look_path_up(&mut self, index: u32) {
-        if !self.dirty.is_linked(index) {
-            self.dirty.push_back(DIRTY, index);
-        }
     }
 
     /// Removes a connection from its owner's event list.
