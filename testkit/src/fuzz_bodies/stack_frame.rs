@@ -87,6 +87,7 @@ struct Outcome {
     departed: Vec<Vec<u8>>,
     /// Drops by reason, and outcomes.
     counted: String,
+    #[cfg(test)]
     transmitted: u64,
     #[cfg(test)]
     borrows: u64,
@@ -125,6 +126,7 @@ fn run(pool: &Pool, data: &[u8], general: bool) -> Outcome {
     Outcome {
         departed,
         counted: format!("{:?} {:?}", stats.drops_in, stats.outcomes),
+        #[cfg(test)]
         transmitted: stats.outcomes.transmitted,
         #[cfg(test)]
         borrows: stats.counters.of(floodwall_base::Counter::FloodwallHeaderBorrows),
