@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::FRAME;
+use crate::memory::FRAME_TRUE_BYTES;
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -458,7 +458,7 @@ impl Connection {
         let limit = if self.send_tuned {
             let segments = self.recovery.controller().window().div_ceil(self.mss());
             let first = first_limit(self.send_bytes, true);
-            segments.saturating_mul(2 * FRAME).clamp(first, self.send_bytes)
+            segments.saturating_mul(2 * FRAME_TRUE_BYTES).clamp(first, self.send_bytes)
         } else {
             self.send_bytes
         };

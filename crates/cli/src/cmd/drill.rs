@@ -17,7 +17,7 @@ use floodwall_drill::{
 
 use crate::html::{self, HtmlPage};
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  every floor holds
   1  a floor does not hold
@@ -29,13 +29,13 @@ Example:
   sudo floodwall drill --tap      the Linux kernel as the honest client";
 
 /// A floor does not hold.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The drill could not be run, for a usage error too.
 pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall drill`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DrillArgs {
     /// In a simulated world, in virtual time: the same seed gives the same report, byte for byte
     #[arg(long)]
@@ -97,7 +97,7 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
     let report = run(&options, to_stderr().as_mut());
     match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall drill: {error}");
             NOT_RUN.into()

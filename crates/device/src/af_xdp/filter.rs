@@ -36,7 +36,7 @@ use floodwall_bpf::{Assembler, Label};
 use floodwall_packet::RxFilter;
 
 use self::code::KnownFields;
-pub(super) use self::code::{SEGMENTS, SYNS};
+pub(super) use self::code::{SEGMENT_PROGRAM, SYN_PROGRAM};
 pub(crate) use self::desk::FilterRefusal;
 use self::desk::{
     DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR, DESK_GRANTED,
@@ -45,7 +45,7 @@ use self::desk::{
 };
 pub(super) use self::emit::{reach, wire};
 use self::established::{
-    ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, KEY_WORDS, SETS, USED, WAYS,
+    ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, KEY_WORDS, SET_WAYS, SETS, USED,
 };
 use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};

@@ -176,7 +176,7 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     assert_eq!(during.napis[0].setting.threaded, Some(true));
     assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
-    assert_eq!(during.slice, SLICE);
+    assert_eq!(during.slice, CORE_SLICE);
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
     assert!(report.words.contains("(77) on core 1, behind the worker"), "{}", report.words);

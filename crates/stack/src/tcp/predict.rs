@@ -26,10 +26,10 @@ use crate::stack::Stack;
 
 /// Bytes of a TCP header without options, and of one with timestamps after two bytes of padding
 /// (RFC 7323 appendix A).
-const BARE: usize = 20;
-const STAMPED: usize = 32;
+const BARE_HEADER: usize = 20;
+const STAMPED_HEADER: usize = 32;
 /// What such options begin with: no operation twice, kind 8, 10 bytes.
-const STAMPS: [u8; 4] = [1, 1, 8, 10];
+const STAMP_OPTION_START: [u8; 4] = [1, 1, 8, 10];
 
 /// The headers of a plain segment.
 struct PlainSegment {
@@ -93,22 +93,23 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
     let (l4, end) = (l3 + l4, l3 + total_len);
     *place = (l3, end);
     let tcp = bytes.get(l4..end)?;
-    let fixed: &[u8; BARE] = tcp.first_chunk()?;
+    let fixed: &[u8; BARE_HEADER] = tcp.first_chunk()?;
     let (offset, flags) = (fixed[12], TcpFlags(fixed[13]));
     if flags | TcpFlags::PSH != TcpFlags::ACK | TcpFlags::PSH {
         return None;
     }
     let mut segment = Segment::NONE;
     let header_len = match offset {
-        0x50 => BARE,
+        0x50 => BARE_HEADER,
         0x80 => {
-            let options: &[u8; STAMPED - BARE] = tcp.get(BARE..)?.first_chunk()?;
-            if options.first_chunk() != Some(&STAMPS) {
+            let options: &[u8; STAMPED_HEADER - BARE_HEADER] =
+                tcp.get(BARE_HEADER..)?.first_chunk()?;
+            if options.first_chunk() != Some(&STAMP_OPTION_START) {
                 return None;
             }
             let (value, echo) = (be32(options, 4), be32(options, 8));
             segment.options.timestamps = Some(Timestamps { value, echo });
-            STAMPED
+            STAMPED_HEADER
         }
         _ => return None,
     };
