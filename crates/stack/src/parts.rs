@@ -81,6 +81,8 @@ pub(crate) struct IcmpState {
 pub(crate) struct PacketPolicy {
     /// What each interface lets in; empty where none has rules.
     pub(crate) access_lists: Box<[Option<AccessList>]>,
+    /// How often one of them was replaced.
+    pub(crate) access_changes: u64,
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<Forwarding>>,
     pub(crate) extension_limits: ExtensionLimits,

@@ -268,6 +268,23 @@ impl Stack {
         sent
     }
 
+    /// Closes a connection of `peer`: its FIN leaves at once, where that is all.
+    fn tcp_close_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        id: ConnectionId,
+        (ends, zone): (AddrPair<A>, IfIndex),
+    ) -> Result<(), StaleHandle> {
+        let zone = (zone != IfIndex::default()).then_some(zone);
+        let path = self.tcp_path(cx, ends.dst_addr, zone);
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
+        if let Some(segment) = tcp.set.close_now(&mut lend!(self, cx), id, mtu)? {
+            self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+        }
+        Ok(())
+    }
+
     fn tcp_send(&mut self, cx: &mut RoundContext<'_>, transmit: Transmit) {
         self.tcp_send_run(cx, transmit, &mut PacketList::new());
     }
@@ -611,7 +628,15 @@ impl Sockets<'_> {
     /// announces. What the path carries is followed with each transmission.
     fn way_to<A: IpFamily>(&mut self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
         let path = self.stack.tcp_path(&self.cx, dst_addr, zone).ok()?;
-        let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
+        let last = self.stack.sockets.path_cache.last_source(dst_addr, zone);
+        let src_addr = match last {
+            Some(src_addr) => src_addr,
+            None => {
+                let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
+                self.stack.sockets.path_cache.note_source((dst_addr, zone), src_addr);
+                src_addr
+            }
+        };
         Some((src_addr.to_ip(), self.stack.link_mtu_on(path)))
     }
 
@@ -713,7 +738,12 @@ impl Sockets<'_> {
     pub fn tcp_close(&mut self, id: ConnectionId) -> Result<(), StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
-        tcp.set.close(&lend!(stack, cx), id)?;
+        let flow = if self.in_slice { None } else { tcp.set.next_to_write(id) };
+        match flow.as_ref().map(|flow| (ends_of(flow), flow.zone)) {
+            Some((FlowEnds::V4(ends), zone)) => stack.tcp_close_now(cx, id, (ends, zone))?,
+            Some((FlowEnds::V6(ends), zone)) => stack.tcp_close_now(cx, id, (ends, zone))?,
+            None => tcp.set.close(&lend!(stack, cx), id)?,
+        }
         self.tcp_leave();
         Ok(())
     }

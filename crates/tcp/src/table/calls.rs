@@ -425,6 +425,39 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.forget(id, lend.now)
     }
 
+    /// As [`ConnectionTable::close`], of a connection that [`ConnectionTable::next_to_write`] has
+    /// given the flow of, on a path of `mtu` bytes, where that is known: a FIN that leaves at once
+    /// is returned, and no list is touched. Call [`ConnectionTable::transmit`] for the rest as
+    /// usual.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn close_now(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        id: ConnectionId,
+        mtu: Option<u32>,
+    ) -> Result<Option<OutgoingSegment>, StaleHandle> {
+        let patience = OrphanPatience::at(self.demux.len(), self.places_max()).fin;
+        self.named_mut(id)?.release(false, patience, lend.now);
+        self.disown(id);
+        let (index, now) = (id.index, lend.now);
+        let others_wait = self.wants_transmit();
+        let (connection, mut cx) = self.lent(index, lend).ok_or(StaleHandle)?;
+        if others_wait || !connection.only_finishes(cx.records) {
+            self.settle(index, now);
+            return Ok(None);
+        }
+        if let Some(mtu) = mtu {
+            connection.follow_path(mtu, now);
+        }
+        let packet = connection.finish_sending(&mut cx);
+        let segment = OutgoingSegment::from_connection(packet, connection);
+        self.begin_turn(index);
+        self.settle_as(index, now, false);
+        Ok(segment)
+    }
+
     /// Aborts a connection with a reset (linger time zero).
     ///
     /// # Errors
@@ -436,13 +469,18 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// Invalidates the application's id of a connection.
     fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), StaleHandle> {
+        self.disown(id);
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// The same without settling.
+    fn disown(&mut self, id: ConnectionId) {
         if let Some(place) = self.places.get_mut(id.index()) {
             place.generation = place.generation.wrapping_add(1);
         }
         self.unready(id.index);
         self.ledgers.all.disown(id.index);
-        self.settle(id.index, now);
-        Ok(())
     }
 
     /// The state of a connection.

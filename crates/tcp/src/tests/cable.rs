@@ -212,6 +212,27 @@ impl Cable {
         tcp.close(&lend, id).unwrap();
     }
 
+    /// As a host's application closes: what may be sent leaves, at once (`now`) or by lists.
+    pub(super) fn close_out(&mut self, host: usize, id: ConnectionId, at_once: bool) {
+        let now = self.now;
+        let (tcp, mut lend) = self.hosts[host].lend(now);
+        let (local, remote) = tcp.ends(id).unwrap();
+        let out = match at_once && tcp.next_to_write(id).is_some() {
+            true => tcp.close_now(&mut lend, id, None).unwrap(),
+            false => {
+                tcp.close(&lend, id).unwrap();
+                None
+            }
+        };
+        self.at_once += u64::from(out.is_some());
+        if let Some(out) = out {
+            let bytes = out.packet.chunks().flatten().copied().collect();
+            let (src_addr, dst_addr) = (local.ip(), remote.ip());
+            self.fly(Flying { to: 1 - host, src_addr, dst_addr, bytes });
+        }
+        self.flush();
+    }
+
     /// Puts a segment on the cable, with impairments applied.
     pub(super) fn fly(&mut self, flying: Flying) {
         let len = flying.bytes.len() + if flying.dst_addr.is_ipv4() { 20 } else { 40 };
