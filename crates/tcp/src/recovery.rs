@@ -187,6 +187,12 @@ impl Recovery {
         self.controller = Controller::new(self.controller.algorithm(), self.mss);
     }
 
+    /// The same at a later time, which counts as that of the last progress.
+    pub(crate) fn begin_again(&mut self, mss: u32, now: Instant) {
+        self.begin_with_segments_of(mss);
+        (self.progress, self.sent_at) = (now, now);
+    }
+
     /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
     pub(crate) fn prefetch(&self) {
