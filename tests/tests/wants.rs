@@ -6,11 +6,16 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Counter, Family, IfIndex, IpCidr};
+use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr, Prefix, limits};
+use floodwall_fib::{Put, Route};
 use floodwall_ip::RawSettings;
-use floodwall_packet::{Engine as _, RxFilter, Triage};
+use floodwall_packet::{Engine as _, RedirectOffer, RxFilter, Triage};
 use floodwall_stack::{AddAddress, StackConfig};
-use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
+use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, udp};
+use floodwall_tests::transit::{
+    LEFT, RIGHT, Transit, far, from_left, from_right, right, right_mac, router_config,
+    with_hop_limit,
+};
 use floodwall_tests::{Rig, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::IpProtocol;
@@ -168,5 +173,116 @@ fn what_is_said_to_be_denied_is_denied_and_told_beside_what_is_not() {
         let after = rig.stats().counters.of(Counter::FloodwallAccessDenied);
         assert_eq!(after - before, 1, "{family:?}");
         rig.lives("from elsewhere", &frame(9));
+    }
+}
+
+/// What devices may pass on by themselves, since it was taken last.
+fn offers(router: &mut Transit) -> Vec<RedirectOffer> {
+    let mut offers = Vec::new();
+    router.rig.stack.take_redirects(&mut offers);
+    offers
+}
+
+fn datagram(from: IpAddr, to: IpAddr) -> Vec<u8> {
+    udp(SocketAddr::new(from, 4000), SocketAddr::new(to, 9), b"hello")
+}
+
+#[test]
+fn hosts_that_talk_through_a_router_are_offered_to_devices_and_others_are_not() {
+    for family in FAMILIES {
+        let (near, to) = (addr(family, PEER), far(family, 7));
+        let there = [from_left(&datagram(near, to))];
+        let back = [from_right(&datagram(to, near))];
+        let mut router = Transit::new(&router_config());
+        // Nothing is kept where no device takes it, nor before an answer came.
+        router.arrive(LEFT, &there);
+        router.arrive(RIGHT, &back);
+        assert_eq!(offers(&mut router), [], "{family:?}");
+        let other = far(family, 8);
+        router.arrive(LEFT, &[from_left(&datagram(near, other))]);
+        assert_eq!(offers(&mut router), [], "{family:?}");
+        router.arrive(LEFT, &there);
+        router.arrive(RIGHT, &back);
+        let stations = |to: MacAddr, from: MacAddr| {
+            let mut both = [0; 12];
+            both[..6].copy_from_slice(&to.0);
+            both[6..].copy_from_slice(&from.0);
+            both
+        };
+        let until = router.rig.now + Duration::from_secs(1);
+        let offer = |(arrives, leaves), (from, to), stations| RedirectOffer {
+            arrives,
+            leaves,
+            from,
+            to,
+            stations,
+            mtu: 1500,
+            until,
+        };
+        let right = stations(right_mac(PEER), right_mac(HOST));
+        let left = stations(craft::mac(PEER), craft::mac(HOST));
+        let wanted =
+            [offer((LEFT, RIGHT), (near, to), right), offer((RIGHT, LEFT), (to, near), left)];
+        assert_eq!(offers(&mut router), wanted, "{family:?}");
+        // A bounded number waits.
+        let many = vec![there[0].clone(); 64];
+        router.arrive(LEFT, &many);
+        assert_eq!(offers(&mut router).len(), limits::REDIRECT_OFFERS_MAX, "{family:?}");
+        // What is not plain decides for itself.
+        let spent = from_left(&with_hop_limit(&datagram(near, to), 1));
+        let echo = from_left(&craft::echo(near, to, b"?"));
+        router.arrive(LEFT, &[spent, echo]);
+        assert_eq!(offers(&mut router), [], "{family:?}");
+        // Where there is an access list, each packet is held against it.
+        let rules = ["deny udp dport 10".parse().unwrap()];
+        assert!(router.rig.stack.set_access_list(LEFT, &rules));
+        router.arrive(LEFT, &there);
+        router.arrive(RIGHT, &back);
+        let left = offers(&mut router);
+        assert_eq!(left.iter().map(|offer| offer.arrives).collect::<Vec<_>>(), [RIGHT]);
+    }
+}
+
+#[test]
+fn each_change_of_what_offers_depend_on_is_reported_and_traffic_is_none() {
+    for family in FAMILIES {
+        let mut router = Transit::new(&router_config());
+        let mut number = router.rig.stack.redirects_changed();
+        let mut changes = |what: &str, router: &mut Transit, wanted: bool| {
+            let is = router.rig.stack.redirects_changed();
+            assert_eq!(is != number, wanted, "{family:?}: {what}");
+            number = is;
+        };
+        let near = addr(family, PEER);
+        let flood = |router: &mut Transit| {
+            let to = |n: u8| [far(family, n), right(family, n.max(3))];
+            let frames = (0..200).flat_map(to).map(|to| from_left(&datagram(near, to)));
+            router.arrive(LEFT, &frames.collect::<Vec<_>>());
+            router.rig.run_for(Duration::from_secs(5));
+        };
+        flood(&mut router);
+        changes("packets to random destinations", &mut router, false);
+        router.knows(RIGHT, right(family, PEER), right_mac(9));
+        changes("another station for a next hop", &mut router, true);
+        assert!(router.rig.stack.set_access_list(LEFT, &["deny udp".parse().unwrap()]));
+        changes("an access list", &mut router, true);
+        router.rig.stack.set_link_mtu(RIGHT, 1400);
+        changes("another MTU", &mut router, true);
+        let now = router.rig.now;
+        let is_new = match far(family, 0) {
+            IpAddr::V4(net) => {
+                let route = Route::on_link(Prefix::new(net, 24).unwrap(), RIGHT);
+                router.rig.stack.routes_v4_mut().put(route, Put::Append, now).is_ok()
+            }
+            IpAddr::V6(net) => {
+                let route = Route::on_link(Prefix::new(net, 64).unwrap(), RIGHT);
+                router.rig.stack.routes_v6_mut().put(route, Put::Append, now).is_ok()
+            }
+        };
+        assert!(is_new);
+        changes("a new route", &mut router, true);
+        let mut random = floodwall_base::Randomness::from_number(1);
+        router.rig.stack.set_carrier(RIGHT, false, now, &mut random);
+        changes("a link that is down", &mut router, true);
     }
 }

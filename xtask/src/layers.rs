@@ -39,12 +39,13 @@ const CRATES: &[Rule] = &[
     rule("udp", 3, &["base", "packet", "wire", "checksum", "sync"]),
     rule("dhcp", 3, &["base", "wire"]),
     rule("tcp", 3, &["base", "sync", "packet", "wire", "checksum", "fair", "syncache"]),
+    rule("remote", 4, &["base", "sync", "packet", "checksum", "udp", "tcp"]),
     rule(
         "stack",
         4,
         &[
             "base", "sync", "packet", "wire", "checksum", "fib", "syncache", "ip", "udp", "dhcp",
-            "tcp",
+            "tcp", "remote",
         ],
     ),
     rule("services", 5, &["base", "udp", "tcp", "stack"]),

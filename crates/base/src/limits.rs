@@ -260,6 +260,11 @@ pub const ANSWERED_PREFIX_MAX: usize = 256;
 pub const XDP_LISTENERS: usize = 1024;
 /// Established flows that the program at an XDP interface knows: 384 KiB.
 pub const XDP_FRIENDS: usize = 16_384;
+/// Pairs of hosts, each for one direction, whose packets the program at an XDP interface passes on
+/// by itself: 768 KiB where there is forwarding.
+pub const XDP_REDIRECTS: usize = 8192;
+/// Such pairs that a turn enters at most.
+pub const REDIRECT_OFFERS_MAX: usize = 16;
 /// Pairs of hosts between which a router has recently forwarded in both directions, and that triage
 /// prefers: a power of two. One takes eight bytes.
 pub const DIALOGUES: usize = 65_536;

@@ -14,6 +14,7 @@ pub mod btf;
 pub mod cookie;
 mod instruction;
 pub mod interpreter;
+pub mod redirect;
 pub mod siphash;
 
 pub use assembler::{Assembler, Label, NoProgram};

@@ -145,6 +145,9 @@ pub(crate) struct ConservationLaw {
     pub(crate) transmitted: u64,
     pub(crate) pending: u64,
     pub(crate) dropped_out: u64,
+    /// Packets of a router that its interfaces passed on, which no stack saw.
+    #[serde(default)]
+    pub(crate) redirected: u64,
 }
 
 /// One queue of a device.
@@ -276,7 +279,10 @@ impl RunReport {
                 .map(|counter| (counter.name().to_owned(), stats.counters.of(*counter)))
                 .collect(),
             drops: drops(&stats),
-            conservation: ConservationLaw::new(&stats),
+            conservation: ConservationLaw {
+                redirected: asked.ports.iter().map(|port| port.stats.rx_redirected).sum(),
+                ..ConservationLaw::new(&stats)
+            },
             devices: asked
                 .ports
                 .into_iter()
@@ -368,6 +374,7 @@ impl ConservationLaw {
             transmitted: outcomes.transmitted,
             pending: stats.pending,
             dropped_out: stats.drops_out.total(),
+            redirected: 0,
         }
     }
 }

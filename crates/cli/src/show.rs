@@ -380,6 +380,9 @@ fn conservation(out: &mut String, law: &ConservationLaw, style: Style) {
         "  {} made = {} transmitted + {} waiting for a neighbour + {} dropped",
         law.originated, law.transmitted, law.pending, law.dropped_out
     );
+    if law.redirected > 0 {
+        let _ = writeln!(out, "  {} redirected at the interfaces, beside these", law.redirected);
+    }
 }
 
 /// A length of time in words.

@@ -38,6 +38,7 @@ pub(crate) mod packet_line;
 mod partial;
 mod program_switch;
 mod queue;
+mod redirects;
 mod ring;
 mod shared;
 mod steering;
@@ -53,7 +54,7 @@ use std::sync::Arc;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{
-    Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RxFilter, SynOffers,
+    Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RedirectOffer, RxFilter, SynOffers,
 };
 use rustix::event::epoll;
 
@@ -61,12 +62,13 @@ use self::attach::attach;
 use self::card::Card;
 use self::cookies::CookieProgramPlan;
 use self::failure::{failed, unsupported};
-use self::filter::FilterTurn;
+use self::filter::{FilterTurn, XdpFilter};
 use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
 use self::link_station::LinkStation;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
+use self::redirects::XdpRedirects;
 use self::steering::QueueSteering;
 use self::waiting_frames::WaitingFrames;
 use crate::af_packet::{AfPacket, AfPacketConfig};
@@ -148,6 +150,8 @@ struct SharedUmem {
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
     sends_only: bool,
+    /// Whether packets may pass by way of the driver alone.
+    redirects: bool,
 }
 
 /// An AF_XDP device: one receive queue of an interface.
@@ -234,6 +238,9 @@ impl AfXdp {
             config.mode == XdpMode::Generic || notes.iter().any(|note| note.starts_with("generic"));
         steering.reach_peer(&plan, is_generic, &mut notes);
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
+        // Of a veth it depends on the peer, and is looked at again.
+        let transmits =
+            card.is_local() || features::transmits(index.cast_unsigned()).unwrap_or(true);
         let info = DeviceInfo {
             name: name.to_owned(),
             medium: Medium::Ethernet,
@@ -248,6 +255,7 @@ impl AfXdp {
             ring: config.ring,
             bind,
             sends_only: config.sends_only,
+            redirects: !is_generic && !config.sends_only && transmits,
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -679,6 +687,24 @@ impl Device for AfXdp {
         }
     }
 
+    fn redirect_target(&self) -> Option<u32> {
+        let steering = &self.shared.steering;
+        let takes = self.shared.redirects && steering.takes_redirected(self.shared.local);
+        takes.then_some(self.shared.index)
+    }
+
+    fn redirect(&mut self, now: Instant, offer: &RedirectOffer, target: u32) {
+        if let Some(filter) = self.shared.steering.filter() {
+            self.turn.redirect(filter, now, offer, target);
+        }
+    }
+
+    fn forget_redirects(&mut self, now: Instant) {
+        if let Some(filter) = self.shared.steering.filter() {
+            filter.redirects().forget(now);
+        }
+    }
+
     fn waits_for_core(&self) -> bool {
         self.beside && !self.half.as_ref().is_some_and(HalfThread::is_taken)
     }
@@ -705,6 +731,10 @@ impl Device for AfXdp {
         }
         if self.number == 0 {
             all.rx_program_lost += self.shared.steering.lost();
+            let redirects = self.shared.steering.filter().map(XdpFilter::redirects);
+            let (packets, bytes) = redirects.map_or((0, 0), XdpRedirects::redirected);
+            all.rx_redirected += packets;
+            all.rx_redirected_bytes += bytes;
         }
         all.merge(&self.groups.stats());
         all

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
 use crate::error::DeviceError;
 use crate::half_rank::HalfRank;
@@ -160,6 +160,23 @@ pub trait Device: Send {
         let _ = (now, established);
     }
 
+    /// The system's number of an interface that packets may be redirected to without a worker, where
+    /// they would leave by it: others may redirect to it, and it takes such offers itself.
+    fn redirect_target(&self) -> Option<u32> {
+        None
+    }
+
+    /// Passes on by itself what is offered, to the interface `target`, from now on and until the
+    /// offer ends.
+    fn redirect(&mut self, now: Instant, offer: &RedirectOffer, target: u32) {
+        let _ = (now, offer, target);
+    }
+
+    /// Nothing is redirected any more that was offered before.
+    fn forget_redirects(&mut self, now: Instant) {
+        let _ = now;
+    }
+
     /// Whether packets are delivered by a system thread that waits for the worker's core: a worker
     /// that polls again at once delays it, and finds nothing.
     fn waits_for_core(&self) -> bool {
@@ -243,6 +260,18 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
         (**self).mark_established(now, established);
+    }
+
+    fn redirect_target(&self) -> Option<u32> {
+        (**self).redirect_target()
+    }
+
+    fn redirect(&mut self, now: Instant, offer: &RedirectOffer, target: u32) {
+        (**self).redirect(now, offer, target);
+    }
+
+    fn forget_redirects(&mut self, now: Instant) {
+        (**self).forget_redirects(now);
     }
 
     fn waits_for_core(&self) -> bool {

@@ -5,7 +5,7 @@
 /// Counts of one device since it was opened.
 ///
 /// `rx_packets` are those handed to the caller; everything else that arrived is in exactly one of
-/// the rx losses. `tx_packets` are those that the other side or the system took; everything else
+/// the rx losses, in `rx_syns_answered` or in `rx_redirected`. `tx_packets` are those that the other side or the system took; everything else
 /// that left the caller's list is in exactly one of the tx losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -61,6 +61,11 @@ pub struct DeviceStats {
     pub rx_flow_prefix_full: u64,
     /// SYNs that the program at the interface answered by itself; no loss.
     pub rx_syns_answered: u64,
+    /// Packets of a router that the program at the interface passed on to another one of ours, for
+    /// hosts that talk; no loss. They are among no interface's `rx_packets` and `tx_packets`.
+    pub rx_redirected: u64,
+    /// Their bytes, link headers included.
+    pub rx_redirected_bytes: u64,
     /// ACKs that the program at the interface found to carry a cookie of ours; they are among
     /// `rx_packets`.
     pub rx_cookies_proven: u64,
@@ -82,7 +87,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 30] {
+    pub const fn named(&self) -> [(&'static str, u64); 32] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -107,6 +112,8 @@ impl DeviceStats {
             ("rx_flow_full", self.rx_flow_full),
             ("rx_flow_prefix_full", self.rx_flow_prefix_full),
             ("rx_syns_answered", self.rx_syns_answered),
+            ("rx_redirected", self.rx_redirected),
+            ("rx_redirected_bytes", self.rx_redirected_bytes),
             ("rx_cookies_proven", self.rx_cookies_proven),
             ("rx_cookies_forged", self.rx_cookies_forged),
             ("rx_program_lost", self.rx_program_lost),
@@ -177,6 +184,8 @@ impl DeviceStats {
         self.rx_flow_full += other.rx_flow_full;
         self.rx_flow_prefix_full += other.rx_flow_prefix_full;
         self.rx_syns_answered += other.rx_syns_answered;
+        self.rx_redirected += other.rx_redirected;
+        self.rx_redirected_bytes += other.rx_redirected_bytes;
         self.rx_cookies_proven += other.rx_cookies_proven;
         self.rx_cookies_forged += other.rx_cookies_forged;
         self.rx_program_lost += other.rx_program_lost;

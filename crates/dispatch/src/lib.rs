@@ -26,6 +26,7 @@ mod panics;
 pub mod pin;
 mod port;
 mod publish;
+mod redirects;
 mod shared_pressure;
 mod sleep;
 mod standing;

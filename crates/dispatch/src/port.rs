@@ -18,7 +18,7 @@ use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
     Device, DeviceError, DeviceInfo, DeviceStats, HalfRank, Medium, ThreadTime,
 };
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
 use crate::clock::Clock;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
@@ -193,6 +193,26 @@ impl Port {
     pub(crate) fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
         if let Some(device) = &mut self.device {
             device.mark_established(now, established);
+        }
+    }
+
+    /// Where other devices may redirect packets to that are to leave here.
+    #[inline]
+    pub(crate) fn redirect_target(&self) -> Option<u32> {
+        self.device.as_ref()?.redirect_target()
+    }
+
+    /// Its device passes on what is offered.
+    pub(crate) fn redirect(&mut self, now: Instant, offer: &RedirectOffer, target: u32) {
+        if let Some(device) = &mut self.device {
+            device.redirect(now, offer, target);
+        }
+    }
+
+    /// Its device passes nothing on that was offered before.
+    pub(crate) fn forget_redirects(&mut self, now: Instant) {
+        if let Some(device) = &mut self.device {
+            device.forget_redirects(now);
         }
     }
 

@@ -5,7 +5,9 @@
 //! snapshot: the loop's facts and the engine's words in it are consistent.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, SynOffers, Triage};
+use floodwall_packet::{
+    Burst, Engine, HandoffList, RedirectOffer, Round, RxFilter, SynOffers, Triage,
+};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
@@ -105,6 +107,14 @@ impl<E: Engine> Engine for Shown<E> {
 
     fn syns_are_answered(&mut self, answered: bool) {
         self.engine.syns_are_answered(answered);
+    }
+
+    fn take_redirects(&mut self, offers: &mut Vec<RedirectOffer>) {
+        self.engine.take_redirects(offers);
+    }
+
+    fn redirects_changed(&self) -> u64 {
+        Engine::redirects_changed(&self.engine)
     }
 
     fn wants_changed(&self) -> u64 {

@@ -55,6 +55,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.facts.add(WorkerCounter::BusyRounds, 1);
         }
         self.tell_offers(now);
+        self.tell_redirects(now);
         self.transmit();
         let mut at = now;
         if found + adopted > 0 {
@@ -92,6 +93,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.call(now, units, Moment::SliceEnd, E::work);
         let spent = self.facts.of(WorkerCounter::Units) - before;
         self.facts.add(WorkerCounter::SliceUnits, spent);
+        self.tell_redirects(now);
         self.transmit();
         let took = self.time(at) - at;
         self.work_limit.note(took);

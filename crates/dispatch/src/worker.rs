@@ -31,6 +31,7 @@ use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
+use crate::redirects::Redirects;
 use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing::Standing;
 use crate::stop::Stop;
@@ -154,6 +155,8 @@ pub struct Worker<E: 'static> {
     pub(crate) wants_told: Option<(u64, u64)>,
     /// The same of what SYNs are answered with.
     pub(crate) offers: Offers,
+    /// The same of what devices pass on by themselves.
+    pub(crate) redirects: Redirects,
     /// Whether any device cares.
     pub(crate) tells_wants: bool,
     /// How many of them there were before the call of the engine that runs.
@@ -242,6 +245,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             wanted: RxFilter::default(),
             wants_told: None,
             offers: Offers::default(),
+            redirects: Redirects::default(),
             sent_before: 0,
             random,
             first: 0,

@@ -187,6 +187,7 @@ fn config(ports: &[u16]) -> GuardConfig {
         pin: None,
         own_secret: true,
         ignore_rules: true,
+        half_first: false,
     }
 }
 

@@ -205,6 +205,8 @@ pub struct NeighborCache<A> {
     waiting_max: u64,
     timers: Box<[LinkTimers]>,
     random: PublicRandom,
+    /// See [`NeighborCache::moves`].
+    moves: u64,
 }
 
 impl<A: Address> NeighborCache<A> {
@@ -214,7 +216,7 @@ impl<A: Address> NeighborCache<A> {
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
         let timers = vec![LinkTimers::default(); config.interfaces].into();
         let table = NeighborTable::new(config, key, now);
-        Self { table, waiting: 0, waiting_max: u64::MAX, timers, random }
+        Self { table, waiting: 0, waiting_max: u64::MAX, timers, random, moves: 0 }
     }
 
     /// Lets no more packets wait than the part of the frames of `pool` that is for those of one
@@ -240,6 +242,22 @@ impl<A: Address> NeighborCache<A> {
             Some(NeighborState::Reachable) if now < entry.until => Some(entry.link_addr),
             _ => self.use_entry(at, now),
         }
+    }
+
+    /// A number that changes whenever a neighbour that could be sent to has another link address,
+    /// is doubted, does not answer, or is removed. Not when one that was not in use is evicted.
+    #[must_use]
+    pub const fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Until when packets may leave to a neighbour without the cache's knowledge: it is not to
+    /// become stale meanwhile. [`Instant::ORIGIN`] where they may not, [`Instant::FAR`] where a
+    /// probe is under way, or nothing changes the entry.
+    #[must_use]
+    pub fn watch_from(&self, iface: IfIndex, addr: A) -> Instant {
+        let usable = self.table.find(iface, addr).and_then(|at| self.usable_at(at));
+        usable.map_or(Instant::ORIGIN, |usable| usable.watch_from)
     }
 
     /// As [`NeighborCache::lookup`], and where the link address is not known the packet waits.
@@ -283,6 +301,10 @@ impl<A: Address> NeighborCache<A> {
         // An unsolicited answer proves nothing.
         let proves = change.state == NeighborState::Reachable;
         let router = change.take_router.then_some(flags.router);
+        let was = entry.state;
+        if is_other(was, change.state, change.take_link_addr) {
+            self.moves += 1;
+        }
         self.take_pending(at, released);
         if !self.make_room_to_become(at, proves) {
             self.table.discard(at);
@@ -330,6 +352,9 @@ impl<A: Address> NeighborCache<A> {
         if state == NeighborState::Failed {
             self.table.discard(at);
             return self.remember_unverified_packet(iface, addr, link_addr, now);
+        }
+        if is_other(Some(state), after, true) {
+            self.moves += 1;
         }
         self.take_pending(at, released);
         if !self.make_room_to_become(at, false) {
@@ -411,6 +436,7 @@ impl<A: Address> NeighborCache<A> {
         released: &mut PacketList,
     ) -> Result<(), NeighborTableFull> {
         self.remove(iface, addr, released);
+        self.moves += 1;
         let made =
             self.table.room_for_resolved(iface).then(|| self.table.create(iface, addr)).flatten();
         let at = made.ok_or(NeighborTableFull)?;
@@ -427,6 +453,7 @@ impl<A: Address> NeighborCache<A> {
         let Some(at) = self.table.find(iface, addr) else {
             return false;
         };
+        self.moves += 1;
         self.take_pending(at, pending);
         self.table.discard(at);
         true
@@ -450,6 +477,7 @@ impl<A: Address> NeighborCache<A> {
         goes: impl Fn(NeighborState) -> bool,
         pending: &mut PacketList,
     ) {
+        self.moves += 1;
         for at in 0..self.table.capacity() {
             let entry = self.table.entry(at);
             if entry.is_some_and(|e| e.state.is_some_and(&goes) && e.iface == iface) {
@@ -583,6 +611,9 @@ impl<A: Address> NeighborCache<A> {
         };
         if asked_enough {
             let (state, proven) = (entry.state, entry.proven);
+            if state != Some(NeighborState::Incomplete) {
+                self.moves += 1;
+            }
             let packets = self.take_waiting(at);
             if state == Some(NeighborState::Probe) && proven {
                 if let Some(entry) = self.table.entry_mut(at) {
@@ -714,6 +745,12 @@ impl<A: Address> NeighborCache<A> {
         let nanos = self.timers_of(iface).reachable.as_nanos() as u64;
         Duration::from_nanos(nanos / 2 + self.random.below(nanos))
     }
+}
+
+/// Whether a change takes from a neighbour that could be sent to what senders know of it.
+fn is_other(was: Option<NeighborState>, is: NeighborState, takes_link_addr: bool) -> bool {
+    let doubted = is == NeighborState::Stale && was != Some(NeighborState::Stale);
+    was.is_some_and(NeighborState::is_resolved) && (takes_link_addr || doubted)
 }
 
 /// An entry as others see it.

@@ -12,6 +12,7 @@ use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
+use crate::redirect_offer::RedirectOffer;
 use crate::rx_filter::RxFilter;
 use crate::syn_offers::SynOffers;
 
@@ -145,6 +146,19 @@ pub trait Engine {
     /// ACKs that come of it.
     fn syns_are_answered(&mut self, answered: bool) {
         let _ = answered;
+    }
+
+    /// Moves what devices may pass on by themselves to `offers`: of a router, pairs of hosts that
+    /// talk. Called once a turn, only where a device takes such offers; from the first call on the
+    /// engine makes them. A bounded number each time.
+    fn take_redirects(&mut self, offers: &mut Vec<RedirectOffer>) {
+        let _ = offers;
+    }
+
+    /// Another number whenever offers that were taken are no longer good. Called once a turn,
+    /// before what the engine has appended is sent; must cost a few loads.
+    fn redirects_changed(&self) -> u64 {
+        0
     }
 
     /// Another number whenever the result of [`Engine::rx_filter`] may have changed. Called at

@@ -42,6 +42,7 @@ mod meta;
 mod node_queues;
 mod pool;
 mod pulldown;
+mod redirect_offer;
 mod refcount;
 mod rx_filter;
 mod sum;
@@ -66,5 +67,6 @@ pub use pool::{
     SUPER_BYTES,
 };
 pub use pulldown::PulldownError;
+pub use redirect_offer::RedirectOffer;
 pub use rx_filter::RxFilter;
 pub use syn_offers::{CookieKeys, SynOffer, SynOffers};

@@ -202,6 +202,7 @@ pub(crate) fn stack(
     };
     let policy = PacketPolicy {
         access_lists: access_lists(config),
+        access_changes: 0,
         forwarding: Forwarding::new(config, &mut random.secret),
         extension_limits: config.extension_limits,
     };

@@ -7,7 +7,9 @@ use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counter, IfIndex, Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, SynOffers, Triage};
+use floodwall_packet::{
+    Burst, Engine, HandoffList, Pool, RedirectOffer, Round, RxFilter, SynOffers, Triage,
+};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
@@ -423,6 +425,14 @@ impl Engine for Host {
 
     fn syns_are_answered(&mut self, answered: bool) {
         self.stack.syns_are_answered(answered);
+    }
+
+    fn take_redirects(&mut self, offers: &mut Vec<RedirectOffer>) {
+        self.stack.take_redirects(offers);
+    }
+
+    fn redirects_changed(&self) -> u64 {
+        Engine::redirects_changed(&self.stack)
     }
 
     fn wants_changed(&self) -> u64 {

@@ -33,7 +33,6 @@ pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use control::addresses::{AddAddress, AddressError};
 pub use control::host_view::{HostRouteError, NeighborReport, RouteReport};
-pub use control::multicast::GroupInterface;
 pub use control::router::state::Dns;
 pub use floodwall_dhcp as dhcp_client;
 pub use floodwall_ip::access_list::{AccessList, AccessRule, AccessRuleError, RuleCount};
@@ -45,6 +44,7 @@ pub use floodwall_ip::{
     PingReply, PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
 };
 pub use floodwall_tcp as tcp_set;
+pub use floodwall_udp::GroupInterface;
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, ApplicationChange, Host, HostError};
 pub use shards::{NoSeat, Seat, Seats, seats};

@@ -27,7 +27,6 @@ use crate::ip::exceptions::{EchoPaths, RawSent};
 use crate::ip::expected_datagrams::ExpectedDatagrams;
 use crate::ip::forward::forwarding::Forwarding;
 use crate::ip::path_cache::PathCache;
-use crate::remote::RemoteShard;
 use crate::shards::{Role, ShardPlace};
 use crate::tcp::drain::progress::DrainProgress;
 use crate::tcp::gro::GroFlow;
@@ -35,6 +34,7 @@ use crate::tcp::wall_clock::WallClock;
 use crate::triage::recent_peers::RecentPeers;
 use crate::triage::scratch::TriageScratch;
 use crate::watched::Watched;
+use floodwall_remote::RemoteShard;
 
 /// The tables of one address family.
 pub(crate) struct FamilyState<A: Address + LpmFamily> {
@@ -81,6 +81,8 @@ pub(crate) struct IcmpState {
 pub(crate) struct PacketPolicy {
     /// What each interface lets in; empty where none has rules.
     pub(crate) access_lists: Box<[Option<AccessList>]>,
+    /// How often one of them was replaced.
+    pub(crate) access_changes: u64,
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<Forwarding>>,
     pub(crate) extension_limits: ExtensionLimits,

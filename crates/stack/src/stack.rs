@@ -164,6 +164,7 @@ impl Stack {
         if lists.iter().any(Option::is_some) {
             self.policy.access_lists = lists.into();
         }
+        self.policy.access_changes += 1;
         self.sockets.path_cache.forget();
         true
     }

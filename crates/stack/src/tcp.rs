@@ -268,6 +268,46 @@ impl Stack {
         sent
     }
 
+    /// Opens a connection to `dst_addr`: its SYN leaves at once, where nothing else waits.
+    fn tcp_open_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        dst_addr: A,
+        to: &TcpEnds,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let zone = (to.zone != IfIndex::default()).then_some(to.zone);
+        let path = self.tcp_path(cx, dst_addr, zone);
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(TcpError::Off)?;
+        let (id, syn) = tcp.set.connect_now(&mut lend!(self, cx), to, settings, owner, mtu)?;
+        if let Some(syn) = syn
+            && let Some(src_addr) = A::from_ip(to.local.ip().to_canonical())
+        {
+            let ends = (AddrPair { src_addr, dst_addr }, zone);
+            self.tcp_output_on(cx, ends, path, syn, &mut PacketList::new());
+        }
+        Ok(id)
+    }
+
+    /// Closes a connection of `peer`: its FIN leaves at once, where that is all.
+    fn tcp_close_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        id: ConnectionId,
+        (ends, zone): (AddrPair<A>, IfIndex),
+    ) -> Result<(), StaleHandle> {
+        let zone = (zone != IfIndex::default()).then_some(zone);
+        let path = self.tcp_path(cx, ends.dst_addr, zone);
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
+        if let Some(segment) = tcp.set.close_now(&mut lend!(self, cx), id, mtu)? {
+            self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+        }
+        Ok(())
+    }
+
     fn tcp_send(&mut self, cx: &mut RoundContext<'_>, transmit: Transmit) {
         self.tcp_send_run(cx, transmit, &mut PacketList::new());
     }
@@ -595,8 +635,14 @@ impl Sockets<'_> {
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
-        let id = tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?;
+        if self.in_slice {
+            let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
+            return Ok(tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?);
+        }
+        let id = match ends.remote.ip().to_canonical() {
+            IpAddr::V4(peer) => stack.tcp_open_now(cx, peer, ends, settings, owner)?,
+            IpAddr::V6(peer) => stack.tcp_open_now(cx, peer, ends, settings, owner)?,
+        };
         self.tcp_leave();
         Ok(id)
     }
@@ -611,7 +657,15 @@ impl Sockets<'_> {
     /// announces. What the path carries is followed with each transmission.
     fn way_to<A: IpFamily>(&mut self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
         let path = self.stack.tcp_path(&self.cx, dst_addr, zone).ok()?;
-        let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
+        let last = self.stack.sockets.path_cache.last_source(dst_addr, zone);
+        let src_addr = match last {
+            Some(src_addr) => src_addr,
+            None => {
+                let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
+                self.stack.sockets.path_cache.note_source((dst_addr, zone), src_addr);
+                src_addr
+            }
+        };
         Some((src_addr.to_ip(), self.stack.link_mtu_on(path)))
     }
 
@@ -713,7 +767,12 @@ impl Sockets<'_> {
     pub fn tcp_close(&mut self, id: ConnectionId) -> Result<(), StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
-        tcp.set.close(&lend!(stack, cx), id)?;
+        let flow = if self.in_slice { None } else { tcp.set.next_to_write(id) };
+        match flow.as_ref().map(|flow| (ends_of(flow), flow.zone)) {
+            Some((FlowEnds::V4(ends), zone)) => stack.tcp_close_now(cx, id, (ends, zone))?,
+            Some((FlowEnds::V6(ends), zone)) => stack.tcp_close_now(cx, id, (ends, zone))?,
+            None => tcp.set.close(&lend!(stack, cx), id)?,
+        }
         self.tcp_leave();
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! plain x86-64 has no instruction for the one and a slow one for the other. A function that is
 //! given to [`BitInstructions::run`] is compiled twice where it is inlined there: so what it calls
 //! must be `#[inline(always)]` to gain. A single look-up is too short for a call: it takes
-//! [`BitInstructions::rank`]. Invariant: a value of this type exists only where the
+//! [`BitInstructions::ones_from`]. Invariant: a value of this type exists only where the
 //! processor has the instructions; no effect but time. Not here: vectors.
 
 /// The proof that this processor has POPCNT, BMI1 and BMI2.
@@ -39,30 +39,31 @@ impl BitInstructions {
         work()
     }
 
-    /// How many of the bits 0 to `j` (taken modulo 32) of `n` are set: three instructions, also in
+    /// How many of the bits `j` (taken modulo 32) to 31 of `n` are set: two instructions, also in
     /// code that was not compiled for them, and so without the call that [`run`](Self::run) is.
     #[must_use]
     #[inline(always)]
-    pub fn rank(self, n: u32, j: u32) -> u32 {
+    pub fn ones_from(self, n: u32, j: u32) -> u64 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            let count;
+            let count: u64;
             // SAFETY: `self` was made by `detect` alone, which checked the processor for BMI2 and
-            // POPCNT; the instructions change no memory, and `shlx` takes its count modulo 32.
+            // POPCNT; the instructions change no memory, `shrx` takes its count modulo 32, and both clear
+            // the upper half of what they write.
             unsafe {
                 core::arch::asm!(
-                    "shlx {count:e}, {n:e}, {shift:e}",
+                    "shrx {count:e}, {n:e}, {j:e}",
                     "popcnt {count:e}, {count:e}",
                     count = lateout(reg) count,
                     n = in(reg) n,
-                    shift = in(reg) !j,
+                    j = in(reg) j,
                     options(pure, nomem, nostack)
                 );
             }
             count
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        (n << (31 - (j & 31))).count_ones()
+        u64::from((n >> (j & 31)).count_ones())
     }
 }
 
@@ -83,8 +84,9 @@ mod tests {
             let with = BitInstructions::detect().map(|bits| bits.run(|| work(n)));
             assert_eq!(with.unwrap_or_else(|| work(n)), work(n));
             let (half, j) = (n as u32, (n >> 40) as u32);
-            let rank = (0..=j & 31).filter(|j| half >> j & 1 != 0).count() as u32;
-            assert_eq!(BitInstructions::detect().map_or(rank, |bits| bits.rank(half, j)), rank);
+            let ones = (j & 31..32).filter(|j| half >> j & 1 != 0).count() as u64;
+            let with = BitInstructions::detect().map(|bits| bits.ones_from(half, j));
+            assert_eq!(with.unwrap_or(ones), ones);
         }
     }
 }

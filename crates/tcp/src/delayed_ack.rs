@@ -32,12 +32,15 @@ pub(crate) struct DelayedAcks {
     list: IndexLists,
     /// The deadline of each; [`Instant::FAR`] where none is pending.
     at: Box<[Instant]>,
+    /// How many are pending.
+    pending: u32,
 }
 
 impl DelayedAcks {
     /// A list for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
-        Self { list: IndexLists::new(places, 2), at: vec![Instant::FAR; places].into() }
+        let at = vec![Instant::FAR; places].into();
+        Self { list: IndexLists::new(places, 2), at, pending: 0 }
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
@@ -47,10 +50,12 @@ impl DelayedAcks {
         if *slot == at {
             return;
         }
-        *slot = at;
+        let was_pending = core::mem::replace(slot, at) != Instant::FAR;
         if at == Instant::FAR {
+            self.pending -= 1;
             self.list.unlink(place);
         } else {
+            self.pending += u32::from(!was_pending);
             self.list.push_back(if at == AT_ONCE { QUICK } else { WAITING }, place);
         }
     }
@@ -64,6 +69,9 @@ impl DelayedAcks {
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
+        if self.pending == 0 {
+            return Instant::FAR;
+        }
         let first = self.first().and_then(|place| self.at.get(place as usize));
         first.copied().unwrap_or(Instant::FAR)
     }

@@ -136,10 +136,21 @@ impl Connection {
     /// Whether only in-order data is expected, and a program is there to read it.
     #[inline]
     pub(crate) fn hears_only_text(&self) -> bool {
+        self.hears_in_order() && !self.rcv.shut
+    }
+
+    /// Whether only in-order data, or the FIN, is expected.
+    #[inline]
+    pub(crate) fn hears_in_order(&self) -> bool {
         matches!(self.state(), TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
             && self.out_of_order.is_empty()
             && self.fin_ahead.is_none()
-            && !self.rcv.shut
+    }
+
+    /// Whether a segment without text at RCV.NXT is an acknowledgment and nothing else.
+    #[inline]
+    pub(crate) fn hears_acknowledgments(&self) -> bool {
+        self.state().is_synchronized() && self.state() != TcpState::TimeWait
     }
 
     /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS). A segment without

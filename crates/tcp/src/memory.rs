@@ -25,6 +25,14 @@
 //! prefix's fair share, however little is free: others give way. Windows promised before may exceed
 //! the limit; data beyond it is refused, and retransmitted by the peer.
 //!
+//! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
+//! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
+//! its prefix has most of the share and several have the same; and as many times what is free
+//! before memory is short, which is what others do not need. They need little: unless less than
+//! [`LITTLE_DIVISOR`] is in use, a send buffer is then hardly larger than its peer's window
+//! (`connection.rs`), which is closed where the peer reads slowly. So a long-distance download
+//! keeps its window beside many of these.
+//!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
 //! [`FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix with
 //! less than its fair share has grown, the slowest one of a prefix that has more. Where more is
@@ -64,6 +72,9 @@ pub(crate) const FRAME: u32 = 2048 + 128;
 pub(crate) const FLOOR: u32 = 2 * FRAME;
 /// The part of the free memory that a half of a connection may hold.
 const PART: u64 = 2;
+/// How many times what is missing to the fair share of its prefix, and what is free before memory
+/// is short, a send buffer may hold: one that is alone holds eight ninths of it.
+const SEND_PART: u64 = 8;
 /// The limit of a half of a connection before it grows.
 pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
 /// The part of all memory that is reserved against halves that hold more than [`FIRST`].
@@ -78,6 +89,8 @@ const SHORT_DIVISOR: u64 = 8;
 const SHARED: (u64, u64) = (3, 4);
 /// Less than this part in use is plenty: shares are not computed.
 const PLENTY_DIVISOR: u64 = 8;
+/// Less than this part in use is little: send buffers are not limited by their peers' windows.
+const LITTLE_DIVISOR: u64 = 32;
 /// How long the turnover of a connection may take when memory begins to be short: a buffer of two
 /// windows turns over in two round trips, and one may be lost.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -113,6 +126,18 @@ struct MemoryHolder {
     /// What its share accounts for, and whether it has turned over since.
     weighed: u32,
     turned: bool,
+}
+
+/// What a connection may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allowance {
+    /// True bytes of its receive half: windows are promised by it.
+    pub(crate) receive: u32,
+    /// True bytes of its send half.
+    pub(crate) send: u32,
+    /// Several prefixes hold memory, and not little: hardly anything may wait that the peer's
+    /// window does not permit to be sent.
+    pub(crate) is_scarce: bool,
 }
 
 /// The memory accounting of all connections of a shard.
@@ -292,16 +317,30 @@ impl ConnectionMemory {
         }
     }
 
-    /// True bytes that each half of the connection at `index` may currently hold.
+    /// What the connection at `index` may currently hold.
     #[inline]
-    pub(crate) fn allowance(&self, index: u32) -> u32 {
+    pub(crate) fn allowance(&self, index: u32) -> Allowance {
         let free = self.limit.saturating_sub(self.held);
-        let missing = if self.has_plenty() { 0 } else { self.missing(index) };
+        let is_little = self.held < self.limit / LITTLE_DIVISOR;
+        let share = if is_little { None } else { self.fair_share(index) };
+        let missing = match share {
+            Some((share, held)) if !self.has_plenty() => share.saturating_sub(held),
+            _ => 0,
+        };
         let kept = if missing > 0 { 0 } else { self.limit / OTHERS_DIVISOR };
         let usual = (free.saturating_sub(kept) / PART).min(u64::from(FIRST));
         let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
-        let allowed = usual.max(grown).max(missing);
-        u32::try_from(allowed).unwrap_or(u32::MAX).max(FLOOR)
+        let receive = usual.max(grown).max(missing);
+        let send = if share.is_some() {
+            // What is missing falls with what the connection holds itself.
+            let of_share = missing.saturating_add(self.weight_of(index)).min(missing * SEND_PART);
+            let unshared = free.saturating_sub(self.limit / SHORT_DIVISOR);
+            receive.max(of_share).max(unshared * SEND_PART)
+        } else {
+            receive
+        };
+        let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX).max(FLOOR);
+        Allowance { receive: bytes(receive), send: bytes(send), is_scarce: share.is_some() }
     }
 
     const fn has_plenty(&self) -> bool {
@@ -311,12 +350,20 @@ impl ConnectionMemory {
     /// What is missing to the fair share of the prefix of the connection at `index`; nothing where
     /// no other prefix holds any memory.
     fn missing(&self, index: u32) -> u64 {
+        self.fair_share(index).map_or(0, |(share, held)| share.saturating_sub(held))
+    }
+
+    /// The fair share of the prefix of the connection at `index`, and what it holds; `None` where
+    /// no other prefix holds any memory.
+    fn fair_share(&self, index: u32) -> Option<(u64, u64)> {
         let held = self.prefix_weight(index);
         let prefixes = self.shares.prefixes(ALL) as u64 + u64::from(held == 0);
-        if prefixes < 2 || !self.is_fair {
-            return 0;
-        }
-        (self.shared() / prefixes).saturating_sub(held)
+        (prefixes >= 2 && self.is_fair).then(|| (self.shared() / prefixes, held))
+    }
+
+    /// True bytes of the connection at `index`, as far as it is weighed.
+    fn weight_of(&self, index: u32) -> u64 {
+        self.holders.get(index as usize).map_or(0, |holder| u64::from(holder.weighed))
     }
 
     /// What prefixes share.
@@ -478,13 +525,13 @@ mod tests {
     #[test]
     fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
         let mut memory = memory(MEGABYTE, 1000);
-        assert_eq!(u64::from(memory.allowance(0)), MEGABYTE / 4);
+        assert_eq!(u64::from(memory.allowance(0).receive), MEGABYTE / 4);
         for index in 0..200 {
-            let part = memory.allowance(0);
+            let part = memory.allowance(0).receive;
             assert!(memory.note(index, part, at(0)));
-            assert!(memory.allowance(0) <= part && memory.allowance(0) >= FLOOR);
+            assert!(memory.allowance(0).receive <= part && memory.allowance(0).receive >= FLOOR);
         }
-        assert_eq!(memory.allowance(0), FLOOR);
+        assert_eq!(memory.allowance(0).receive, FLOOR);
         // Geometric steps, then floors.
         assert!(memory.held() < MEGABYTE + 200 * u64::from(FLOOR), "{}", memory.held());
         (0..200).for_each(|index| assert!(!memory.note(index, 0, at(1))));
@@ -498,7 +545,7 @@ mod tests {
             // Each takes its maximum, again and again.
             for turn in 0..50 * count as u32 {
                 let index = turn % count as u32;
-                memory.note(index, memory.allowance(index), at(0));
+                memory.note(index, memory.allowance(index).receive, at(0));
                 assert_eq!(memory.victim(at(100_000)), None, "{count}: {}", memory.held());
             }
             assert!(memory.held() / count as u64 > u64::from(FIRST), "{count}: {}", memory.held());
@@ -521,7 +568,7 @@ mod tests {
         let whole = (MEGABYTE / 10) as u32;
         (0..10).for_each(|index| _ = memory.note(index, whole, at(0)));
         memory.relieved();
-        assert_eq!(memory.allowance(10), FLOOR);
+        assert_eq!(memory.allowance(10).receive, FLOOR);
         // A little of much, for minutes; one at last no more.
         for turn in 1..40 {
             for index in (0..10).filter(|index| turn < 36 || *index != 5) {
@@ -552,13 +599,14 @@ mod tests {
         memory.join(1000, peer(2));
         for _ in 0..20 {
             for index in 0..1000 {
-                let allowed = memory.allowance(index).max(memory.holders[index as usize].held);
+                let allowed =
+                    memory.allowance(index).receive.max(memory.holders[index as usize].held);
                 memory.note(index, allowed, at(0));
             }
         }
         let floors = 1000 * u64::from(FLOOR);
         assert!(memory.held() <= 48 * MEGABYTE + floors, "{}", memory.held());
-        assert_eq!(u64::from(memory.allowance(1000)), 24 * MEGABYTE);
+        assert_eq!(u64::from(memory.allowance(1000).receive), 24 * MEGABYTE);
         memory.note(1000, 3_000_000, at(0));
         assert_eq!(memory.victim(at(9000)), None, "there was room");
     }
@@ -679,8 +727,12 @@ mod tests {
         }
         memory.note(0, (MEGABYTE / 10) as u32 + 10, at(0));
         assert!(memory.is_full(0) && !memory.is_full(10));
-        assert_eq!(u64::from(memory.allowance(10)), MEGABYTE * 3 / 8, "a half of three quarters");
-        assert_eq!(memory.allowance(0), FLOOR);
+        assert_eq!(
+            u64::from(memory.allowance(10).receive),
+            MEGABYTE * 3 / 8,
+            "a half of three quarters"
+        );
+        assert_eq!(memory.allowance(0).receive, FLOOR);
         memory.note(10, 100_000, at(100));
         // However long the other one has stood still.
         for index in 0..6 {
@@ -693,6 +745,35 @@ mod tests {
         assert_eq!(memory.victim(at(120_000)), None, "both have less than their share");
         (7..10).for_each(|index| memory.quit(index));
         assert_eq!(memory.missing(10), 0, "it is alone");
+    }
+
+    #[test]
+    fn a_connection_that_is_alone_in_its_prefix_has_most_of_the_share_and_several_have_the_same() {
+        let limit = 64 * MEGABYTE;
+        let mut memory = memory(limit, 102);
+        (100..102).for_each(|index| memory.join(index, peer(2)));
+        for _ in 0..20 {
+            for index in 0..100 {
+                let allowed =
+                    memory.allowance(index).receive.max(memory.holders[index as usize].held);
+                memory.note(index, allowed, at(0));
+            }
+        }
+        let share = limit / 4 * 3 / 2;
+        let held = |memory: &ConnectionMemory, index| memory.holders[index as usize].held;
+        // Each holds a little more while it may, and a little less while it holds too much.
+        let go_on = |memory: &mut ConnectionMemory, index| {
+            let (allowed, now) = (memory.allowance(index).send, held(memory, index));
+            let next = if now < allowed { now + 16 * FRAME } else { now - 16 * FRAME };
+            memory.note(index, next, at(1));
+        };
+        (0..2000).for_each(|_| go_on(&mut memory, 100));
+        let alone = u64::from(held(&memory, 100));
+        assert!(alone >= share / 10 * 8 && alone <= share, "{alone} of {share}");
+        (0..2000).for_each(|_| (100..102).for_each(|index| go_on(&mut memory, index)));
+        let [one, other] = [100, 101].map(|index| u64::from(held(&memory, index)));
+        assert!(one + other <= share && one.abs_diff(other) <= share / 10, "{one} and {other}");
+        assert!(one + other >= share / 10 * 8, "{one} and {other} of {share}");
     }
 
     #[test]

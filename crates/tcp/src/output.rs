@@ -260,6 +260,23 @@ impl Connection {
         }
     }
 
+    /// Whether our FIN may be sent and nothing else is pending but an acknowledgment, which it
+    /// carries.
+    pub(crate) fn only_finishes(&self, records: &SentSegments) -> bool {
+        (self.due == ConnectionDue::ACK || self.due == ConnectionDue::default())
+            && self.probe.is_none()
+            && self.may_finish(records)
+            && self.recovery.next_lost(records).is_none()
+    }
+
+    /// [`Connection::output`] of a connection that only finishes.
+    pub(crate) fn finish_sending(&mut self, cx: &mut ConnectionContext<'_>) -> Option<PacketBuf> {
+        match self.fresh(cx, 0) {
+            Ok(packet) => packet,
+            Err(NoBuffer) => self.output_later(cx),
+        }
+    }
+
     /// Whether an acknowledgment is pending and nothing else is, nor may become so by sending it.
     #[inline]
     pub(crate) fn only_acknowledges(&self, records: &SentSegments) -> bool {

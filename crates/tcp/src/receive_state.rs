@@ -59,6 +59,8 @@ pub(crate) struct ReceiveState {
     pub(crate) lent: u32,
     /// True bytes that the memory limit of all connections lets it hold (`memory.rs`).
     pub(crate) allowed: u32,
+    /// The same of the send half. Here are four bytes of room.
+    pub(crate) send_allowed: u32,
     pub(crate) queue: ByteQueue,
     /// Auto-tuning of `limit`.
     pub(crate) tuning: Tuning,
@@ -85,6 +87,7 @@ impl ReceiveState {
             answered: Instant::ORIGIN,
             lent: 0,
             allowed: u32::MAX,
+            send_allowed: u32::MAX,
             queue: ByteQueue::new(),
             tuning: Tuning::new(most, now),
         }

@@ -309,7 +309,11 @@ impl TimeWaits {
 
     /// When the oldest record expires.
     #[must_use]
+    #[inline]
     pub fn deadline(&self) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
         self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest)).map(|entry| entry.expires)
     }
 

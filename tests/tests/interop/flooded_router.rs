@@ -10,6 +10,7 @@
 //! here: a router without a flood (`router.rs`), devices that go away (`router_life.rs`).
 
 mod losses;
+mod redirects;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
@@ -539,6 +540,12 @@ fn newcomers_pass_a_router_over_xdp_beside_random_destinations() {
             return skip("it is for a machine at rest; FLOODWALL_DEEP=1 runs it");
         }
         let Some(stands) = stands(&["xdp"]) else { return };
+        for stand in &stands {
+            // Pairs that talk then pass at the interface.
+            assert!(
+                [&stand.left, &stand.right].into_iter().all(|h| h.inside(redirects::as_a_card))
+            );
+        }
         let mut missed = Vec::new();
         for flood in Flood::ALL {
             for four in [true, false] {

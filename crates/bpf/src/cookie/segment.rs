@@ -282,9 +282,24 @@ fn ports(a: &mut Assembler, family: SegmentFamily, odd: Label, zone: impl Fn(&mu
         );
 }
 
+/// Our own addresses, as `source` asks for them.
+#[derive(Clone, Copy)]
+pub(super) struct OwnAddresses {
+    /// A hash of them, 16 bytes each.
+    pub(super) map: i32,
+    /// Where in the scratch value a word has a bit for the low six bits of each address's last
+    /// byte: other sources need no look-up in the map.
+    pub(super) filter: Option<i16>,
+}
+
 /// Goes to `odd` with a packet from where no packet comes that is to be answered: `is_answerable`
 /// of `syncache` and the checks of `ip`.
-pub(super) fn source(a: &mut Assembler, family: SegmentFamily, own: Option<i32>, odd: Label) {
+pub(super) fn source(
+    a: &mut Assembler,
+    family: SegmentFamily,
+    own: Option<OwnAddresses>,
+    odd: Label,
+) {
     let (source, destination) = family.addresses();
     // From a group of the link.
     head(a, odd);
@@ -337,11 +352,21 @@ pub(super) fn source(a: &mut Assembler, family: SegmentFamily, own: Option<i32>,
         }
     }
     if let Some(own) = own {
-        a.map(Register::R1, own)
+        let other = a.label();
+        if let Some(filter) = own.filter {
+            a.load(AccessSize::Byte, Register::R1, Register::R7, destination - 1)
+                .compute(Register::R1, Operation::And, 63)
+                .load(AccessSize::Double, Register::R2, Register::R9, filter)
+                .compute_reg(Register::R2, Operation::ShiftRight, Register::R1)
+                .compute(Register::R2, Operation::And, 1)
+                .jump_if(Register::R2, JumpCondition::Equal, 0, other);
+        }
+        a.map(Register::R1, own.map)
             .copy(Register::R2, Register::R10)
             .add(Register::R2, i32::from(stack::SOURCE))
             .call(crate::Function::MapLookup)
             .jump_if(Register::R0, JumpCondition::Differs, 0, odd);
+        a.place(other);
     }
 }
 

@@ -7,7 +7,7 @@
 //! sequence number of the cache is a cookie too.
 
 use super::seal::{SPOKEN, say, seal, timestamp};
-use super::segment::{SegmentFamily, families, header_sum, read, source};
+use super::segment::{OwnAddresses, SegmentFamily, families, header_sum, read, source};
 use super::tables::{Desk, KeyTable, Offer};
 use super::{
     Maps, answer, at, begin, count, find_epoch, find_listener, options, read_clock, stack,
@@ -74,7 +74,8 @@ pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
         if family == SegmentFamily::V4 {
             header_sum(a, left);
         }
-        source(a, family, maps.addresses, left);
+        let own = maps.addresses.map(|map| OwnAddresses { map, filter: None });
+        source(a, family, own, left);
         flags(a, family, left);
         a.jump(ready);
     }

@@ -99,8 +99,28 @@ fn open(path: &Path) -> io::Result<Box<dyn Write>> {
         return Ok(Box::new(io::stdout()));
     }
     let mut options = OpenOptions::new();
-    let file: File = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    Ok(Box::new(file))
+    let file: File = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    Ok(Box::new(CaptureFile { file, has_begun: false }))
+}
+
+/// A file that is emptied when its first block comes, so that a capture that is refused leaves what
+/// was there.
+struct CaptureFile {
+    file: File,
+    has_begun: bool,
+}
+
+impl Write for CaptureFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !std::mem::replace(&mut self.has_begun, true) && self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Why a capture failed.

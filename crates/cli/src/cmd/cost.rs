@@ -14,6 +14,8 @@ use floodwall_drill::{COST_ROUNDS, CostReport, measure_costs};
 use floodwall_lab::Machine;
 use serde_json::json;
 
+use crate::output;
+
 const CODES: &str = "\
 Exit codes:
   0  the table is right about every flood of the drill, within a factor of 1.5
@@ -50,13 +52,13 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
     let terminal = std::io::stderr().is_terminal();
     let mut step = |what: &str, percent: usize| {
         if terminal {
-            eprint!("\r{what}: {percent} %        ");
+            progress(&format!("\r{what}: {percent} %        "));
         }
     };
     let rounds = usize::try_from(args.rounds).unwrap_or(COST_ROUNDS);
     let report = measure_costs(rounds, 1, &mut step);
     if terminal {
-        eprint!("\r\x1b[K");
+        progress("\r\x1b[K");
     }
     let told = report
         .map_err(|error| error.to_string())
@@ -71,17 +73,20 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
     }
 }
 
+/// The line of progress on a terminal; where that is gone, it is lost.
+fn progress(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 fn tell(args: &CostArgs, report: &CostReport) -> Result<(), String> {
     let machine = Machine::here();
-    let mut out = std::io::stdout().lock();
-    // A reader that closes the pipe early must not change the exit code.
-    let _ = if args.json {
-        eprint!("{report}");
+    if args.json {
+        eprintln!("{report}");
         let document = json!({ "machine": machine, "costs": report });
-        writeln!(out, "{document:#}")
+        output::try_print(&format!("{document:#}\n"))?;
     } else {
-        write!(out, "{report}")
-    };
+        output::try_print(&report.to_string())?;
+    }
     args.write.as_deref().map_or(Ok(()), |path| write_table(path, report, &machine))
 }
 

@@ -3,7 +3,6 @@
 //! The arguments are parsed here, so that a syntax error is reported before the instance is
 //! contacted; errors of the instance are printed as they come.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 
 use floodwall_base::MacAddr;
@@ -12,6 +11,7 @@ use serde_json::Value;
 use crate::args::NeighArgs;
 use crate::exit::Exit;
 use crate::neighbors::{NeighborRequest, NeighbourPut};
+use crate::output;
 use crate::settings::parse::{self, WrongValue, wrong};
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
@@ -65,17 +65,9 @@ pub(crate) fn neigh(args: &NeighArgs) -> Exit {
     let family = |addr: &IpAddr| (!args.v4 || addr.is_ipv4()) && (!args.v6 || addr.is_ipv6());
     let all = answer.as_array().cloned().unwrap_or_default();
     let all: Vec<Value> = all.into_iter().filter(|one| filter.lets(one, family)).collect();
-    let text = match args.ask.json {
-        true => format!("{}\n", Value::Array(all)),
-        false => all.iter().map(in_words).collect(),
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Ok(()) => Exit::Done,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            eprintln!("floodwall: cannot write to standard output: {error}");
-            Exit::Usage
-        }
+    match args.ask.json {
+        true => output::print_document(&Value::Array(all)),
+        false => output::print(&all.iter().map(in_words).collect::<String>()),
     }
 }
 

@@ -7,7 +7,7 @@
 //! it was meant to leave.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Exit;
+use crate::output;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -380,5 +381,5 @@ fn report(json: bool, blast: &Blast, ran: Duration) -> Result<(), String> {
             "max": micros(latency.max()),
         })),
     });
-    writeln!(io::stdout().lock(), "{document}").map_err(|error| error.to_string())
+    output::try_print(&format!("{document}\n"))
 }

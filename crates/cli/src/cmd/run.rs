@@ -80,7 +80,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
         eprintln!("floodwall: {failure}");
         return Exit::Usage;
     }
-    let exit = match serve(&settings, args) {
+    let exit = match serve(&settings, args, application) {
         Ok(()) => Exit::Done,
         Err(failure) => {
             error!("{failure}");
@@ -95,7 +95,10 @@ fn words(error: impl std::fmt::Display) -> Failure {
     error.to_string()
 }
 
-fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
+/// Makes the application of a service.
+type ApplicationMaker = fn(&settings::ServiceWord) -> Box<dyn Application>;
+
+fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Result<(), Failure> {
     let socket = socket_path(settings);
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
@@ -122,7 +125,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let devices_drop = settings.interfaces.iter().any(|i| i.device.value.kind == DeviceKind::Xdp);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
-    let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys, args.share_core))?;
+    let outside = (&stop, &keys, args.share_core, make);
+    let crew = start_crew(settings, &shards, opened, &cores, outside)?;
     let (each, reader) = (crew.seats().to_vec(), crew.reader());
     let seats = RunningWorkers { each, reader, answers: Arc::default() };
     ending.set_workers(crew.seats());
@@ -139,7 +143,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let watching = spawn_named("watch", move || watch.run(&watched))?;
     info!("running; `floodwall stat --socket {}` shows counters, Ctrl-C ends", socket.display());
     let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
-    let reloader = Arc::new(Reloader::new(args, settings, controls, shards, application));
+    let reloader = Arc::new(Reloader::new(args, settings, controls, shards, make));
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
@@ -336,7 +340,7 @@ fn start_crew(
     shards: &SharedShardConfig,
     opened: Vec<OpenedDevices>,
     cores: &[Option<usize>],
-    (stop, keys, shares): (&Stop, &CookieKeys, bool),
+    (stop, keys, shares, make): (&Stop, &CookieKeys, bool, ApplicationMaker),
 ) -> Result<WorkerGroup<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
@@ -365,7 +369,7 @@ fn start_crew(
         ..crew
     };
     address_space::check(&lock(shards).stack, &crew.memory, workers)?;
-    let make = maker(shards, &crew, keys)?;
+    let make = maker(shards, &crew, keys, make)?;
     WorkerGroup::start(crew, stop, make).map_err(in_words)
 }
 
@@ -374,6 +378,7 @@ fn maker(
     shards: &SharedShardConfig,
     crew: &CrewConfig,
     keys: &CookieKeys,
+    make: ApplicationMaker,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
 {
     let mut random = entropy::randomness().map_err(words)?;
@@ -386,7 +391,7 @@ fn maker(
         let shards = lock(&shards);
         let mut stack = Stack::seated(&shards.stack, seat, random, *now).map_err(words)?;
         keys.tell(&mut stack, *now);
-        let applications = shards.services.iter().map(|s| application(&s.value)).collect();
+        let applications = shards.services.iter().map(|s| make(&s.value)).collect();
         let host = Host::with_stack(stack, applications, pool, random, *now);
         host.map(hosted::shown).map_err(words)
     })
@@ -652,6 +657,8 @@ fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
     )
 }
 
+#[cfg(test)]
+mod slow_service;
 #[cfg(test)]
 mod tests {
     use floodwall_base::DropReason;

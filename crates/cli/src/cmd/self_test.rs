@@ -3,16 +3,17 @@
 //! The table, or with `--json` one document, goes to standard output. Its exit codes are its own,
 //! as a drill's are: what does not work is a result, not a refusal.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use floodwall_device::DeviceSpec;
-use floodwall_drill::{DrillError, SelfTest, SelfTestOptions, self_test as prove};
+use floodwall_drill::{SelfTest, SelfTestOptions, self_test as prove};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+
+use crate::output;
 
 const CODES: &str = "\
 A TUN or TAP, and with --in-namespaces every device, is proved on a cable of its own: in a network
@@ -71,7 +72,7 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
                 .map_err(|error| format!("cannot catch signals: {error}"))?;
         }
         let report = prove(&options, &stop).map_err(|error| error.to_string())?;
-        tell(args, &report).map_err(|error| error.to_string())?;
+        tell(args, &report)?;
         Ok(report)
     });
     match report {
@@ -91,10 +92,10 @@ fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
     Ok(SelfTestOptions { device, in_namespaces, capacity })
 }
 
-fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), DrillError> {
-    let mut out = std::io::stdout().lock();
-    // A reader that closes the pipe early must not change the exit code.
-    let _ =
-        if args.json { writeln!(out, "{}", report.to_json()?) } else { write!(out, "{report}") };
-    Ok(())
+fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), String> {
+    let text = match args.json {
+        true => report.to_json().map_err(|error| error.to_string())? + "\n",
+        false => report.to_string(),
+    };
+    output::try_print(&text)
 }

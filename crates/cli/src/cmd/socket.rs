@@ -53,7 +53,7 @@ pub(crate) fn socket(args: &SocketArgs) -> Exit {
     list.sockets.retain(|entry| is_wanted(entry, args) && filter.passes(entry));
     if args.ask.json {
         return match serde_json::to_string(&list) {
-            Ok(text) => output::print(&format!("{text}\n")),
+            Ok(text) => output::print_document(&text),
             Err(_) => Exit::Refused,
         };
     }

@@ -133,21 +133,7 @@ fn is_pause(error: &io::Error) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the test is a client of the kernel's loopback")]
 mod tests {
     use super::*;
-
-    /// Runs a test in a network namespace of its own, or says why not.
-    fn inside(test: impl FnOnce() + Send + 'static) {
-        let thread = std::thread::spawn(move || {
-            // Only this thread, and those that it starts, are in the new namespace.
-            #[expect(deprecated, reason = "the one that takes its place is unsafe")]
-            let own = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
-            let up = || std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
-            if own.is_err() || !up().is_ok_and(|status| status.success()) {
-                return println!("skipped: a namespace of its own needs root and ip(8)");
-            }
-            test();
-        });
-        thread.join().unwrap();
-    }
+    use crate::threads::inside;
 
     fn start() -> std::net::SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -168,8 +154,17 @@ mod tests {
     fn a_client_that_drips_or_never_reads_holds_others_up_for_a_bounded_time() {
         inside(|| {
             let at = start();
+            // A byte every 50 ms, for as long as it is served.
             let mut drip = TcpStream::connect(at).unwrap();
             drip.write_all(b"GET /met").unwrap();
+            let mut more = drip.try_clone().unwrap();
+            let dripping = std::thread::spawn(move || {
+                let begun = Clock::new().now();
+                while more.write_all(b"r").is_ok() && Clock::new().now() - begun < 10 * PATIENCE {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Clock::new().now() - begun
+            });
             let mut deaf = TcpStream::connect(at).unwrap();
             deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
             let accept = "Accept: application/openmetrics-text";
@@ -177,6 +172,7 @@ mod tests {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text";
             assert!(text.starts_with(head));
             assert_eq!(text.matches("a 1\n").count(), 1 << 20);
+            assert!(dripping.join().unwrap() < 10 * PATIENCE, "it was cut off");
             drop((drip, deaf));
         });
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::exit::Exit;
+use crate::output;
 
 /// How long an instance may take for each step of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -66,9 +67,10 @@ pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskEr
     ask_for(path, request, PATIENCE, |_| {})
 }
 
-/// The report of an instance.
+/// The report of an instance, for humans: its texts are escaped.
 pub(crate) fn report(path: &Path) -> Result<crate::report::RunReport, AskError> {
-    let answer = ask(path, &super::request::ControlRequest::Stat.to_string())?;
+    let mut answer = ask(path, &super::request::ControlRequest::Stat.to_string())?;
+    output::harmless(&mut answer);
     serde_json::from_value(answer).map_err(|error| AskError::Refused {
         path: path.to_owned(),
         why: format!("it is of another version ({error}); ask it with its own binary"),

@@ -42,6 +42,8 @@ pub(crate) enum MapKind {
     Programs = 3,
     /// One value a core and index.
     PerCpuArray = 6,
+    /// Interfaces to redirect frames to.
+    Interfaces = 14,
     /// Sockets by receive queue.
     Sockets = 17,
 }

@@ -28,6 +28,8 @@ pub(super) struct CookiePrograms {
     pub(super) checks: AtomicBool,
     /// Of a veth with a peer that takes answers only under conditions; 0 of no such.
     pub(super) veth: AtomicU32,
+    /// Whether frames that are redirected to the interface leave by it.
+    pub(super) transmits: AtomicBool,
 }
 
 impl CookiePrograms {
@@ -63,6 +65,7 @@ impl CookiePrograms {
             0 => true,
             index => features::transmits(index).unwrap_or(false),
         };
+        self.transmits.store(takes, Relaxed);
         match takes {
             true => (true, false),
             false => (self.passing.is_ok(), self.passing.is_ok()),

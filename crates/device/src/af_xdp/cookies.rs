@@ -165,6 +165,7 @@ impl Cookies {
                     Back::Redirected(index) => index,
                     Back::Transmitted | Back::Passed(_) => 0,
                 }),
+                transmits: AtomicBool::new(false),
             }),
             switch: None,
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
@@ -176,6 +177,11 @@ impl Cookies {
     /// The map of programs that the filter's code goes on with.
     pub(crate) fn programs(&self) -> i32 {
         self.programs.map.fd()
+    }
+
+    /// Whether frames that are redirected to the interface leave by it, as of the last look.
+    pub(crate) fn transmits(&self) -> bool {
+        self.programs.transmits.load(Relaxed)
     }
 
     /// The programs are in force from now on, without asking whether answers arrive.

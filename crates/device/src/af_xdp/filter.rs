@@ -33,7 +33,7 @@ use std::io;
 
 use floodwall_base::Instant;
 use floodwall_bpf::{Assembler, Label};
-use floodwall_packet::RxFilter;
+use floodwall_packet::{RedirectOffer, RxFilter};
 
 use self::code::KnownFields;
 pub(super) use self::code::{SEGMENTS, SYNS};
@@ -44,13 +44,12 @@ use self::desk::{
     DESK_SERVICE_MAX, DESK_TURN, DESK_USED, DESK_WORDS, PAIRS_V4, PAIRS_V6, ProgramKind,
 };
 pub(super) use self::emit::{reach, wire};
-use self::established::{
-    ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, KEY_WORDS, SETS, USED, WAYS,
-};
+use self::established::{ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, SETS, USED, WAYS};
 use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};
 use super::destination_maps::DestinationMaps;
 use super::filter_tables::FilterTables;
+use super::redirects::XdpRedirects;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
 
@@ -69,6 +68,7 @@ pub(crate) struct XdpFilter {
     wants: FilterTables,
     fair: FairCredit,
     flows: FlowShares,
+    redirects: XdpRedirects,
     queues: u32,
 }
 
@@ -83,14 +83,21 @@ impl XdpFilter {
             (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
-        Ok(Self { desks, established, wants, fair, flows, queues })
+        let redirects = XdpRedirects::create(secret()?)?;
+        Ok(Self { desks, established, wants, fair, flows, redirects, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
     /// `programs` holds the programs for SYNs and for other segments of unknown connections, if
-    /// any.
-    pub(crate) fn emit(&self, program: &mut Assembler, through: Label, programs: Option<i32>) {
-        code::emit(program, &KnownFields { programs, ..self.known() }, through);
+    /// any; `redirects` is whether a router's packets may leave from here.
+    pub(crate) fn emit(
+        &self,
+        program: &mut Assembler,
+        through: Label,
+        (programs, redirects): (Option<i32>, bool),
+    ) {
+        let redirects = redirects.then(|| self.redirects.maps());
+        code::emit(program, &KnownFields { programs, redirects, ..self.known() }, through);
     }
 
     /// Emits what becomes of a TCP frame that those programs have left alone: as
@@ -114,7 +121,13 @@ impl XdpFilter {
             fair: self.fair.maps(),
             flows: self.flows.maps(),
             programs: None,
+            redirects: None,
         }
+    }
+
+    /// What the program passes on by itself.
+    pub(crate) const fn redirects(&self) -> &XdpRedirects {
+        &self.redirects
     }
 
     /// The destinations that the stack accepts.
@@ -265,6 +278,8 @@ pub(crate) struct FilterTurn {
     refused: u64,
     /// The credit that it has got last, and how it is divided.
     granted: u64,
+    /// Under which generation the offers of this turn are made.
+    generation: u64,
     limits: FairLimits,
     flow_limit: FlowLimit,
 }
@@ -292,6 +307,7 @@ impl FilterTurn {
         (credit, room): (Option<usize>, usize),
     ) {
         let pressed = credit.is_some();
+        self.generation = filter.redirects.generation();
         if pressed {
             filter.established.sweep(now);
         }
@@ -340,6 +356,17 @@ impl FilterTurn {
         }
     }
 
+    /// From now on the program passes on what is offered.
+    pub(crate) fn redirect(
+        &self,
+        filter: &XdpFilter,
+        now: Instant,
+        offer: &RedirectOffer,
+        target: u32,
+    ) {
+        filter.redirects.enter(now, self.generation, offer, target);
+    }
+
     /// Whether this frame is for a host behind this router.
     fn is_transit(&self, frame: &[u8]) -> bool {
         self.pairs != 0
@@ -369,8 +396,8 @@ fn destination_of(frame: &[u8]) -> Option<Ipv6Addr> {
 }
 
 /// A random key, secret to this process.
-fn secret() -> io::Result<[u64; KEY_WORDS]> {
-    let mut key = [0_u64; KEY_WORDS];
+fn secret<const WORDS: usize>() -> io::Result<[u64; WORDS]> {
+    let mut key = [0_u64; WORDS];
     let bytes = size_of_val(&key);
     // SAFETY: the system writes `bytes` bytes at most, of words that outlive the call and for which
     // every value is valid.
@@ -380,7 +407,7 @@ fn secret() -> io::Result<[u64; KEY_WORDS]> {
 
 /// A random number, secret to this process.
 pub(super) fn secret_word() -> io::Result<u64> {
-    secret().map(|[word, ..]| word)
+    secret().map(|[word]| word)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{RxFilter, SynOffers};
+use floodwall_packet::{RedirectOffer, RxFilter, SynOffers};
 
 use super::cookies::{Back, CookieProgramPlan};
 use super::filter::FilterTurn;
@@ -32,6 +32,8 @@ pub enum FirstLineState {
     Refused(&'static str),
     /// It was a SYN, and is sent back as its answer.
     Answered,
+    /// It leaves by another interface of a router, changed as the router would.
+    Redirected,
 }
 
 /// An XDP program that is loaded but not attached: it gives verdicts for test frames.
@@ -125,6 +127,20 @@ impl FirstLine {
         }
     }
 
+    /// As [`Device::redirect`](crate::Device::redirect), in the turn that was admitted last.
+    pub fn redirect(&mut self, now: Instant, offer: &RedirectOffer, target: u32) {
+        if let Some(filter) = self.steering.filter() {
+            self.turn.redirect(filter, now, offer, target);
+        }
+    }
+
+    /// As [`Device::forget_redirects`](crate::Device::forget_redirects).
+    pub fn forget_redirects(&mut self, now: Instant) {
+        if let Some(filter) = self.steering.filter() {
+            filter.redirects().forget(now);
+        }
+    }
+
     /// Shows it a frame.
     ///
     /// # Errors
@@ -149,11 +165,18 @@ impl FirstLine {
         if verdict == TRANSMIT {
             return Ok((FirstLineState::Answered, nanos));
         }
+        if self.stats().rx_redirected > before.rx_redirected {
+            return Ok((FirstLineState::Redirected, nanos));
+        }
         if self.steering.passed().map_err(failed)? > passed {
             return Ok((FirstLineState::Passed, nanos));
         }
         let counts = before.named().into_iter().zip(self.stats().named());
-        let is_loss = |name: &str| !name.starts_with("rx_cookies") && name != "rx_syns_answered";
+        let is_loss = |name: &str| {
+            !name.starts_with("rx_cookies")
+                && !name.starts_with("rx_redirected")
+                && name != "rx_syns_answered"
+        };
         let mut moved = counts
             .filter(|((_, before), (_, after))| before != after)
             .map(|(_, now)| now.0)
@@ -174,6 +197,7 @@ impl FirstLine {
         let mut stats = DeviceStats::default();
         if let Some(filter) = self.steering.filter() {
             filter.count(QUEUE, &mut stats);
+            (stats.rx_redirected, stats.rx_redirected_bytes) = filter.redirects().redirected();
         }
         if let Some(cookies) = self.steering.cookies() {
             cookies.count(QUEUE, &mut stats);

@@ -160,6 +160,12 @@ impl QueueSteering {
         self.cookies.as_ref()
     }
 
+    /// Whether frames that are redirected to the interface leave by it; nothing is known of a veth
+    /// without the programs for SYNs.
+    pub(crate) fn takes_redirected(&self, is_veth: bool) -> bool {
+        self.cookies.as_ref().map_or(!is_veth, Cookies::transmits)
+    }
+
     /// Whether the host has our link address as well.
     pub(crate) const fn is_shared(&self) -> bool {
         self.is_shared
@@ -283,7 +289,7 @@ fn code(
     }
     count(&mut program, counts, QueueCount::Ours);
     if let Some(filter) = filter {
-        filter.emit(&mut program, through, cookies);
+        filter.emit(&mut program, through, (cookies, deliver == Deliver::ToSockets));
     }
     program.place(through);
     deliver.emit(&mut program, sockets);

@@ -61,6 +61,7 @@ impl HalfThread {
             NapiPriority::Behind => (NICE_BEHIND, THREAD_FLUSH_NANOS),
             NapiPriority::Before => (NICE_BEFORE, BEFORE_FLUSH_NANOS),
             NapiPriority::Choosing => (NICE_CHOOSING, BEFORE_FLUSH_NANOS),
+            NapiPriority::Guarding => (NICE_BEFORE, self.napi.setting.flush_nanos),
         };
         if self.over.load(Ordering::Relaxed)
             || self.system.set_turns(self.thread, nice, SLICE).is_err()

@@ -7,25 +7,35 @@
 
 use core::net::Ipv4Addr;
 
-use floodwall_sync::shim::atomic::Ordering::Relaxed;
+use floodwall_sync::shim::atomic::Ordering::{Acquire, Relaxed};
 
-use super::ENTRY;
-use super::slots::{ESCAPE, MARK, Narrow};
+use super::root::LineRoot;
+use super::slots::{ESCAPE, INHERIT, MARK, Narrow};
 use super::table::{LpmFamily, Table, or};
 use super::word::{LineWords as _, SlotWord};
+use super::{ENTRY, VALUE_MAX};
 
 /// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
 /// their state to stay in the first cache level.
 const LANES: usize = 64;
 
 impl LpmFamily for Ipv4Addr {
+    type Root = LineRoot;
     type Slots = Narrow;
     const LINES_FROM: u8 = 16;
     const INHERITS: bool = false;
 
     #[inline]
-    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
-        single::<CHECK>(table, addr)
+    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool) {
+        // As few instructions as can be: what a processor has under way at a time is counted in
+        // them, and each look-up waits for memory.
+        let bits = addr.to_bits();
+        let line = table.root.line((bits >> 16) as u16);
+        let slot = table.slots.slot(table.slot_at(line, bits >> 8));
+        if slot < MARK {
+            return (or(u32::from(slot), table.default.load(Relaxed)), true);
+        }
+        (marked::<CHECK>(table, bits, slot), false)
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
@@ -39,21 +49,17 @@ impl LpmFamily for Ipv4Addr {
     }
 }
 
+/// What a slot stands for that is not its value and no more.
 #[inline(always)]
-fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
-    let bits = addr.to_bits();
-    // As few instructions as can be: what a processor has under way at a time is counted in
-    // them, and each look-up waits for memory.
-    let (line, above) = direct(table, bits);
-    let slot = table.slots.slot(table.slot_at(line, bits >> 8));
-    if CHECK && (MARK..ESCAPE).contains(&slot) {
-        let word = table.word_at(line, bits >> 8 & 255);
-        return ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8));
+fn marked<const CHECK: bool>(table: &Table<Ipv4Addr>, bits: u32, slot: u16) -> u32 {
+    match slot {
+        MARK..ESCAPE if CHECK => {
+            let word = table.word_at(table.root.line((bits >> 16) as u16), bits >> 8);
+            ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8))
+        }
+        ..ESCAPE => u32::from(slot & (MARK - 1)),
+        _ => walk::<CHECK>(table, bits),
     }
-    if is_unusual::<CHECK>(slot) {
-        return walk::<CHECK>(table, bits);
-    }
-    or(u32::from(slot & (MARK - 1)), above)
 }
 
 #[inline(always)]
@@ -61,21 +67,13 @@ const fn is_unusual<const CHECK: bool>(slot: u16) -> bool {
     if CHECK { slot >= MARK } else { slot >= ESCAPE }
 }
 
-/// The line below the direct blocks, and the longest match among them.
-#[inline(always)]
-fn direct(table: &Table<Ipv4Addr>, bits: u32) -> (u32, u32) {
-    let (line, above) = table.root((bits >> 16) as u16);
-    (line, or(above, table.default.load(Relaxed)))
-}
-
 #[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
     let mut at = [0_u32; LANES];
     let mut base = [0_u32; LANES];
-    for ((addr, at), found) in addrs.iter().zip(&mut at).zip(found.iter_mut()) {
+    for (addr, at) in addrs.iter().zip(&mut at) {
         let bits = addr.to_bits();
-        let (line, above) = direct(table, bits);
-        *found = above;
+        let line = table.root.line((bits >> 16) as u16);
         // The finished index: half-done arithmetic would be done for several keys at once and
         // taken apart again.
         *at = line * 8 + (bits >> 13 & 7);
@@ -91,10 +89,11 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
             *base = word.base() as u32;
         }
     }
+    let default = table.default.load(Relaxed);
     let mut unusual = 0_u64;
     for ((at, found), lane) in at.iter().zip(found.iter_mut()).zip(0..) {
         let slot = table.slots.slot(*at as usize);
-        *found = or(u32::from(slot & (MARK - 1)), *found);
+        *found = or(u32::from(slot & (MARK - 1)), default);
         unusual |= u64::from(is_unusual::<CHECK>(slot)) << (lane & 63);
     }
     while unusual != 0 {
@@ -116,12 +115,15 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
 #[cold]
 #[inline(never)]
 fn walk<const CHECK: bool>(table: &Table<Ipv4Addr>, bits: u32) -> u32 {
-    let (mut line, mut best) = direct(table, bits);
+    let mut line = table.root.line((bits >> 16) as u16);
+    let above = table.inherited.get(line as usize).map_or(0, |value| value.load(Acquire));
+    let mut best = or(above & VALUE_MAX, table.default.load(Relaxed));
     for position in [bits >> 8 & 255, bits & 255] {
         let word = table.word_at(line, position);
         let at = word.slot(position);
         let slot = table.slots.slot(at);
         let (value, child) = match slot {
+            INHERIT => break,
             ESCAPE.. => table.slots.escape(word.base(), slot),
             MARK.. if CHECK => (ENTRY | table.slots.entry(word.base(), at), 0),
             _ => (u32::from(slot & (MARK - 1)), 0),

@@ -9,6 +9,7 @@ use core::net::Ipv6Addr;
 use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
+use super::root::ValueRoot;
 use super::slots::Wide;
 use super::table::{LpmFamily, Table, halves, or};
 
@@ -20,13 +21,14 @@ const LANES: usize = 32;
 const LEVELS: u32 = 3;
 
 impl LpmFamily for Ipv6Addr {
+    type Root = ValueRoot;
     type Slots = Wide;
     const LINES_FROM: u8 = 24;
     const INHERITS: bool = true;
 
     #[inline]
-    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
-        table.run(|| single::<CHECK>(table, addr))
+    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool) {
+        (table.run(|| single::<CHECK>(table, addr)), false)
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
@@ -63,7 +65,7 @@ fn single<const CHECK: bool>(table: &Table<Ipv6Addr>, addr: Ipv6Addr) -> u32 {
 /// The line below the direct blocks, and the longest match among them.
 #[inline(always)]
 fn direct(table: &Table<Ipv6Addr>, upper: u64) -> (u32, u32) {
-    let (block, above) = table.root((upper >> 48) as u16);
+    let (block, above) = table.root.entry((upper >> 48) as u16);
     let (line, third) = table.entry(block, (upper >> 40) as u8);
     (line, or(third, or(above, table.default.load(Relaxed))))
 }

@@ -5,11 +5,13 @@
 
 use floodwall_base::{Instant, Prefix};
 use floodwall_sync::qsbr::Policy;
+use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::capacity::UpdateError;
 use super::heap::STRIDE;
 use super::node::{TrieNode, TrieNodeId, heap_index, level, position};
-use super::table::{LpmFamily, TOP};
+use super::root::Root;
+use super::table::{LpmFamily, TOP, halves, root_index, second};
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::LpmWriter;
 
@@ -55,7 +57,14 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     fn below(&self, id: TrieNodeId, position: u8) -> u32 {
         match id {
             // Of direct blocks readers have it, and an access finds it.
-            TrieNodeId::Direct(block) => self.table.below(block, position),
+            TrieNodeId::Direct(TOP) => second(position),
+            TrieNodeId::Direct(block) => match root_index(block, position) {
+                Some(at) => self.below_root(at),
+                None => {
+                    let cell = self.table.cell(block, usize::from(position));
+                    halves(cell.map_or(0, |cell| cell.load(Relaxed))).0
+                }
+            },
             TrieNodeId::Line(line) => self.lines.get(line).map_or(0, |node| node.child(position)),
         }
     }
@@ -151,14 +160,22 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         if level < A::LINES_FROM {
             return self.directs.take().map(TrieNodeId::Direct).ok_or(UpdateError::Full);
         }
+        // What the root matches stands in the first level of lines, and not below.
+        let fallback = if A::INHERITS || level == A::LINES_FROM { fallback } else { 0 };
+        self.new_line(fallback).map(TrieNodeId::Line)
+    }
+
+    /// A line with nothing in it, which inherits `fallback`.
+    pub(super) fn new_line(&mut self, fallback: u32) -> Result<u32, UpdateError> {
         let line = self.lines.take().ok_or(UpdateError::Full)?;
         if let Some(node) = self.lines.get_mut(line) {
             node.fallback = fallback;
         }
+        self.show_inherited(line, fallback);
         if let Some(words) = self.table.lines.get(line as usize) {
             (0..WORDS).for_each(|q| words.publish(q, SlotWord::EMPTY));
         }
-        Ok(TrieNodeId::Line(line))
+        Ok(line)
     }
 
     /// What a node inherits that is to hang at a position of `above`.
@@ -168,6 +185,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
                 .lines
                 .get(line)
                 .map_or(0, |node| node.heap.longest(at).unwrap_or(node.fallback)),
+            TrieNodeId::Direct(block) if A::Root::PUSHES => self.matched(block, at),
             _ => 0,
         }
     }

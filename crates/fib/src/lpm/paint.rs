@@ -11,7 +11,7 @@ use super::capacity::UpdateError;
 use super::node::{HeldNode, TrieNode, TrieNodeId};
 use super::runs::{SlotRun, SlotRuns};
 use super::slots::{Slots, shown};
-use super::table::{LpmFamily, TOP, first};
+use super::table::{LpmFamily, first};
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::{LpmWriter, RemovedRoute};
 
@@ -30,24 +30,29 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     ) -> Result<(), UpdateError> {
         self.words += 1;
         match id {
-            TrieNodeId::Direct(block) => self.paint_direct(block, q),
+            TrieNodeId::Direct(block) => match first(block) {
+                Some(byte) => {
+                    let from = u16::from(byte) << 8 | (q * POSITIONS) as u16;
+                    let to = from | (POSITIONS - 1) as u16;
+                    _ = self.paint_root((from, to), usize::MAX, now)?;
+                }
+                None => self.paint_direct(block, q),
+            },
             TrieNodeId::Line(_) if self.loading => {}
             TrieNodeId::Line(line) => self.paint_line(line, q, now)?,
         }
         Ok(())
     }
 
+    /// Shows a word of a direct block of the third byte.
     fn paint_direct(&self, block: u32, q: usize) {
         let Some(node) = self.directs.get(block) else { return };
-        // What the first byte alone matches stands in the blocks of the second.
-        let above = first(block).and_then(|byte| self.directs.get(TOP)?.heap.longest(byte));
         let (mut painted, mut below) = ([0; POSITIONS], [0; POSITIONS]);
         node.heap.paint(q, &mut painted);
         for (at, number) in node.children_of(q).1 {
             below.get_mut(usize::from(at & 31)).into_iter().for_each(|place| *place = *number);
         }
         for (n, (value, child)) in painted.into_iter().zip(below).enumerate() {
-            let value = if value == 0 { above.unwrap_or(0) } else { value };
             let entry = u64::from(child) | u64::from(shown(value)) << 32;
             if let Some(cell) = self.table.cell(block, q * POSITIONS + n)
                 && cell.load(Relaxed) != entry
@@ -119,6 +124,8 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     pub(super) fn inherit(&mut self, line: u32, value: u32, now: Instant) {
         let Some(node) = self.lines.get_mut(line) else { return };
         node.fallback = value;
+        // Before the slots that send walks to it.
+        self.show_inherited(line, value);
         if self.loading {
             return;
         }

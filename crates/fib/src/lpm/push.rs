@@ -13,9 +13,12 @@ use floodwall_base::{Instant, Prefix};
 use floodwall_sync::qsbr::Policy;
 
 use super::capacity::UpdateError;
+use super::heap::STRIDE;
 use super::node::{TrieNodeId, heap_index, span, touched};
+use super::root::Root;
 use super::slots::EXPIRES;
-use super::table::{LpmFamily, TOP, second};
+use super::table::{DYNAMIC_FROM, LpmFamily};
+use super::word::POSITIONS;
 use super::writer::LpmWriter;
 
 /// Levels of lines at most.
@@ -35,8 +38,8 @@ pub enum PushProgress {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a table has one, and a change allocates nothing")]
 pub(super) enum OwedSubtree<A: LpmFamily> {
-    /// Of the first byte: the blocks of the second from this first byte to that.
-    Blocks(u8, u8),
+    /// Of the root: the entries from these first 16 bits to those.
+    Root(u16, u16),
     /// Of lines.
     Lines(OwedPush<A>),
 }
@@ -65,12 +68,14 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         now: Instant,
     ) -> Result<(), UpdateError> {
         match id {
-            TrieNodeId::Direct(TOP) => {
-                let (first, last) = span(prefix);
-                if first == last {
-                    return self.paint_all(TrieNodeId::Direct(second(first)), now);
+            TrieNodeId::Direct(..DYNAMIC_FROM) => {
+                let first = (prefix.addr().to_bits_aligned() >> 112) as u16;
+                let last = first | u16::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
+                self.owed = Some(OwedSubtree::Root(first, last));
+                // At once what is no more than a block of entries, or one line.
+                if first == last || (!A::Root::PUSHES && prefix.len() >= STRIDE) {
+                    self.finish(now);
                 }
-                self.owed = Some(OwedSubtree::Blocks(first, last));
                 return Ok(());
             }
             TrieNodeId::Line(line) if A::INHERITS => {
@@ -115,24 +120,29 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         let units = units.max(1);
         match self.owed.take() {
             None => 0,
-            Some(OwedSubtree::Blocks(next, last)) => self.step_blocks(next, last, units, now),
+            Some(OwedSubtree::Root(next, last)) => self.step_root(next, last, units, now),
             Some(OwedSubtree::Lines(owed)) => self.step_lines(owed, units, now),
         }
     }
 
-    fn step_blocks(&mut self, mut next: u8, last: u8, units: usize, now: Instant) -> usize {
+    fn step_root(&mut self, mut next: u16, last: u16, units: usize, now: Instant) -> usize {
+        // Eight words of entries into which nothing is pushed.
         const BLOCK: usize = 32;
-        let mut left = units;
+        let mut left = units.max(BLOCK);
         loop {
-            // No slots are taken for it: it cannot fail.
-            let _ = self.paint_all(TrieNodeId::Direct(second(next)), now);
-            left = left.saturating_sub(BLOCK);
-            if next == last {
-                return units - left;
-            }
-            next += 1;
+            self.words += 1;
+            let end = last.min(next | (POSITIONS - 1) as u16);
+            // There is room for what it takes: it was made sure of before.
+            let shown = self.paint_root((next, end), left, now);
+            let (stopped, rest) = shown.unwrap_or((None, left));
+            left = rest;
+            next = match stopped {
+                Some(from) => from,
+                None if end == last => return units.saturating_sub(left),
+                None => end + 1,
+            };
             if left == 0 {
-                self.owed = Some(OwedSubtree::Blocks(next, last));
+                self.owed = Some(OwedSubtree::Root(next, last));
                 return units;
             }
         }

@@ -49,6 +49,9 @@ pub trait Slots: Send + Sync + Sized + 'static {
 pub(super) const ESCAPE: u16 = 1 << 15;
 /// A 16-bit slot with this bit can expire.
 pub(super) const MARK: u16 = 1 << 14;
+/// What a position inherits that a 16-bit slot cannot hold, or that can expire: walks find it by
+/// the line. No escape is as far from its block.
+pub(super) const INHERIT: u16 = u16::MAX;
 /// 16-bit slots of an escape: child and value.
 const ESCAPE_SLOTS: usize = 4;
 /// 16-bit slots of an entry's number.
@@ -70,9 +73,11 @@ const fn with_mask(entries: usize) -> usize {
 pub struct Narrow(Box<[AtomicU16]>);
 
 impl Narrow {
+    /// A slot. Out of bounds nothing matches; said by the value that a look-up tests for anyway, so
+    /// that its last choice, which no branch predicts, stays one without a branch.
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u16 {
-        self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
+        self.0.get(at).map_or(INHERIT, |slot| slot.load(Acquire))
     }
 
     /// Prefetches a slot that will be read soon.
@@ -113,6 +118,9 @@ impl Narrow {
     }
 
     fn shape(run: &SlotRun, living: &Living) -> u16 {
+        if run.inherited {
+            return u16::try_from(run.value).ok().filter(|v| *v < MARK).unwrap_or(INHERIT);
+        }
         let entry = (run.value & !EXPIRES) as usize;
         let marked = run.value & EXPIRES != 0;
         let value = if marked { living.get(entry).copied().unwrap_or(0) } else { run.value };
@@ -132,7 +140,8 @@ impl Slots for Narrow {
     }
 
     fn plain(run: SlotRun, living: &Living) -> Option<u32> {
-        Some(Self::shape(&run, living)).filter(|slot| *slot < MARK).map(u32::from)
+        let slot = Self::shape(&run, living);
+        Some(slot).filter(|slot| *slot < MARK || *slot == INHERIT).map(u32::from)
     }
 
     fn size(runs: &SlotRuns, living: &Living) -> usize {
@@ -141,7 +150,7 @@ impl Slots for Narrow {
             return all.len();
         }
         let shapes = || all.iter().map(|run| Self::shape(run, living));
-        let escapes = shapes().filter(|slot| *slot >= ESCAPE).count();
+        let escapes = shapes().filter(|slot| (ESCAPE..INHERIT).contains(slot)).count();
         let marks = shapes().filter(|slot| (MARK..ESCAPE).contains(slot)).count();
         all.len() + ESCAPE_SLOTS * escapes + ENTRY_SLOTS * with_mask(marks)
     }
@@ -159,12 +168,12 @@ impl Slots for Narrow {
         let (mut mask, mut entry, mut escape) = (0_u32, base - ENTRY_SLOTS.min(base), start);
         for (n, run) in all.iter().enumerate() {
             let mut slot = Self::shape(run, living);
-            if slot >= ESCAPE {
+            if slot >= ESCAPE && slot != INHERIT {
                 slot |= ((base - escape as usize) / 2) as u16;
                 self.store_long(escape as usize, run.child);
                 self.store_long(escape as usize + 2, shown(run.value));
                 escape += ESCAPE_SLOTS as u32;
-            } else if slot >= MARK {
+            } else if slot >= MARK && slot != INHERIT {
                 mask |= 1 << (n & 31);
                 entry -= ENTRY_SLOTS;
                 self.store_long(entry, run.value & !EXPIRES);
@@ -179,7 +188,7 @@ impl Slots for Narrow {
 
     fn store(&self, at: usize, slot: u32) {
         if let Some(place) = self.0.get(at) {
-            place.store(slot as u16, Relaxed);
+            place.store(slot as u16, Release);
         }
     }
 }

@@ -9,8 +9,9 @@ use floodwall_sync::shim::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use floodwall_sync::{BitInstructions, prefetch, zeroed, zeroed_box};
+use floodwall_sync::{BitInstructions, prefetch, zeroed};
 
+use super::root::Root;
 use super::slots::Slots;
 use super::word::{Line, LineWords as _, SlotWord};
 
@@ -23,11 +24,11 @@ pub(super) const TOP: u32 = 1;
 /// Direct blocks of the second byte: one for each first byte, side by side, so that the first 16
 /// bits of an address are the index of its entry. Under loom, where each entry is an object, only
 /// those from [`FIRST`] on.
-const SECOND: u32 = if cfg!(loom) { 4 } else { 256 };
+pub(super) const SECOND: u32 = if cfg!(loom) { 4 } else { 256 };
 /// The first byte that has such a block.
-const FIRST: u8 = if cfg!(loom) { 8 } else { 0 };
+pub(super) const FIRST: u8 = if cfg!(loom) { 8 } else { 0 };
 /// The number of the first of them.
-const SECOND_FROM: u32 = TOP + 1;
+pub(super) const SECOND_FROM: u32 = TOP + 1;
 /// The first number of the other direct blocks. Those below have fixed places and are never freed.
 pub(super) const DYNAMIC_FROM: u32 = SECOND_FROM + SECOND;
 
@@ -44,30 +45,42 @@ pub(super) const fn first(block: u32) -> Option<u8> {
     }
 }
 
+/// The index in the root of an entry of a direct block of the second byte; none of any other.
+pub(super) fn root_index(block: u32, byte: u8) -> Option<usize> {
+    first(block)?;
+    Some((block - SECOND_FROM) as usize * DIRECT + usize::from(byte))
+}
+
 /// A direct block: the child in the low half of an entry, the longest match in the high.
 pub(super) type Direct = [AtomicU64; DIRECT];
 
 /// A family that has a table.
 pub trait LpmFamily: Address {
+    /// Its root.
+    type Root: Root;
     /// Its slots.
     type Slots: Slots;
     /// The first bit that lines serve: direct blocks serve those before.
     const LINES_FROM: u8;
     /// Whether a node's slots hold what its empty positions inherit from the nodes above.
     const INHERITS: bool;
-    /// The value of the longest match; 0 for none. With `CHECK`, the entry of one that can expire.
-    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32;
+    /// The value of the longest match, 0 for none, and whether it is one that cannot expire. With
+    /// `CHECK`, the entry of one that can.
+    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool);
     /// The values for a burst.
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]);
 }
 
 /// The longest-prefix-match table as readers see it.
 pub struct Table<A: LpmFamily> {
-    /// The direct blocks of the second byte, with the longest match of up to 16 bits.
-    root: Box<[AtomicU64; DIRECT * SECOND as usize]>,
+    /// The direct blocks of the second byte.
+    pub(super) root: A::Root,
     /// Those of the third byte, from [`DYNAMIC_FROM`] on.
     directs: Box<[Direct]>,
     pub(super) lines: Box<[Line]>,
+    /// What each line inherits of the root, for walks that do not find it in its slots; none where
+    /// the root's entries have it.
+    pub(super) inherited: Box<[AtomicU32]>,
     pub(super) slots: A::Slots,
     /// What everything falls back to.
     pub(super) default: AtomicU32,
@@ -79,9 +92,10 @@ pub struct Table<A: LpmFamily> {
 impl<A: LpmFamily> Table<A> {
     pub(super) fn new(lines: usize, slots: usize, directs: usize) -> Self {
         Self {
-            root: zeroed_box(),
+            root: A::Root::new(),
             directs: zeroed(directs),
             lines: zeroed(lines),
+            inherited: zeroed(if A::Root::PUSHES { lines } else { 0 }),
             slots: A::Slots::new(slots),
             default: AtomicU32::new(0),
             soonest: AtomicU64::new(u64::MAX),
@@ -114,31 +128,9 @@ impl<A: LpmFamily> Table<A> {
         halves(entry.map_or(0, |entry| entry.load(Acquire)))
     }
 
-    /// What is below the first 16 bits, and the longest match of up to 16 bits.
-    #[inline(always)]
-    pub(super) fn root(&self, first: u16) -> (u32, u32) {
-        let at = usize::from(first.wrapping_sub(u16::from(FIRST) << 8));
-        let entry = self.root.get(at % self.root.len());
-        halves(entry.map_or(0, |entry| entry.load(Acquire)))
-    }
-
-    /// The child of an entry of any direct block, as the writer stored it.
-    pub(super) fn below(&self, block: u32, byte: u8) -> u32 {
-        if block == TOP {
-            return second(byte);
-        }
-        halves(self.cell(block, usize::from(byte)).map_or(0, |cell| cell.load(Relaxed))).0
-    }
-
-    /// An entry for the writer.
+    /// An entry of a direct block of the third byte, for the writer.
     pub(super) fn cell(&self, block: u32, at: usize) -> Option<&AtomicU64> {
-        match block {
-            ..=TOP => None,
-            SECOND_FROM..DYNAMIC_FROM => {
-                self.root.get((block - SECOND_FROM) as usize * DIRECT + at)
-            }
-            _ => self.directs.get(block.checked_sub(DYNAMIC_FROM)? as usize)?.get(at),
-        }
+        self.directs.get(block.checked_sub(DYNAMIC_FROM)? as usize)?.get(at)
     }
 
     /// The index of the slot for the byte `position` of a node.
@@ -157,13 +149,13 @@ impl<A: LpmFamily> Table<A> {
     #[inline]
     pub(super) fn lookup(&self, addr: A, now: Instant) -> u32 {
         if !self.may_have_ended(now) {
-            let found = A::lookup::<false>(self, addr);
-            // Asked again, as what was found may have been put in meanwhile.
-            if !self.may_have_ended(now) {
+            let (found, stays) = A::lookup::<false>(self, addr);
+            // Of what can expire asked again, as it may have been put in meanwhile.
+            if stays || !self.may_have_ended(now) {
                 return found;
             }
         }
-        A::lookup::<true>(self, addr)
+        A::lookup::<true>(self, addr).0
     }
 
     /// The same for a burst.

@@ -1,9 +1,9 @@
 //! A word: 32 positions of a node, as the runs of equal entries among them.
 //!
-//! Called by both sides of `lpm.rs`. Low half: bit j (1 to 31) is set where position j begins a run
-//! other than that of position j - 1. High half: the index of the first run's slot. So the slot of
-//! a position is one popcount away, and storing one word changes all 32 positions at once. Bit 0
-//! is always clear. Not here: what a slot holds (`slots.rs`).
+//! Called by both sides of `lpm.rs`. Low half: bit j (0 to 30) is set where position j + 1 begins a
+//! run other than that of position j. High half: the index of the last run's slot. So the slot of
+//! a position is a shift and a popcount away, and storing one word changes all 32 positions at
+//! once. Bit 31 is always clear. Not here: what a slot holds (`slots.rs`).
 
 use core::hint::cold_path;
 
@@ -51,7 +51,7 @@ impl LineWords for Line {
     }
 }
 
-/// A word of a line: the bitmap of runs of 32 positions, and the index of the first slot.
+/// A word of a line: the bitmap of runs of 32 positions, and the index of the last slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotWord(u64);
 
@@ -59,21 +59,24 @@ impl SlotWord {
     /// Nothing at any position: slot 0.
     pub(super) const EMPTY: Self = Self(0);
 
+    /// Runs that begin where a bit of `starts` is set, and at position 0; the index of the first
+    /// one's slot.
     pub(super) const fn new(starts: u32, base: u32) -> Self {
-        Self(starts as u64 | (base as u64) << 32)
+        let behind = starts >> 1;
+        Self(behind as u64 | ((base + behind.count_ones()) as u64) << 32)
     }
 
     /// The index of the first run's slot.
     #[inline(always)]
     pub(super) const fn base(self) -> usize {
-        (self.0 >> 32) as usize
+        self.slot(0)
     }
 
     /// The index of the slot of position `j` (taken modulo 32).
     #[inline(always)]
     pub(super) const fn slot(self, j: u32) -> usize {
-        let begun = (self.0 as u32) << (31 - (j & 31));
-        self.base() + begun.count_ones() as usize
+        let behind = self.0 as u32 >> (j & 31);
+        ((self.0 >> 32) as usize).wrapping_sub(behind.count_ones() as usize)
     }
 
     /// The same in code that is compiled for any processor, by the instruction of this one.
@@ -83,7 +86,7 @@ impl SlotWord {
             cold_path();
             return self.slot(j);
         };
-        self.base() + bits.rank(self.0 as u32, j) as usize
+        ((self.0 >> 32) as usize).wrapping_sub(bits.ones_from(self.0 as u32, j) as usize)
     }
 }
 

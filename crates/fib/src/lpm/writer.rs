@@ -18,9 +18,10 @@ use super::blocks::{self, Blocks};
 use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
 use super::node::{NodeArena, TrieNodeId, heap_index};
 use super::push::OwedSubtree;
+use super::root::Root;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
-use super::table::{DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
+use super::table::{DIRECT, DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
 use super::word::{Line, WORDS};
 use super::{ENTRY, Lpm, VALUE_MAX};
 
@@ -74,6 +75,8 @@ pub struct LpmWriter<A: LpmFamily, P: Policy = Paced> {
     pub(super) lines: NodeArena,
     pub(super) blocks: Blocks,
     pub(super) shared: SharedSlots,
+    /// The flat lines, by what they inherit.
+    pub(super) flat: SharedSlots,
     /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
     pub(super) limbo: Limbo<RemovedRoute, P>,
@@ -107,6 +110,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
             lines: NodeArena::new(lines, 1),
             blocks: Blocks::new(capacity.slots, 1),
             shared: SharedSlots::default(),
+            flat: SharedSlots::default(),
             living: Vec::new(),
             limbo: domain.limbo(caps),
             owed: None,
@@ -226,7 +230,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     #[must_use]
     #[inline]
     pub fn lookup(&self, addr: A) -> u32 {
-        A::lookup::<true>(&self.table, addr)
+        A::lookup::<true>(&self.table, addr).0
     }
 
     /// As [`Lpm::lookup`], for the writer itself.
@@ -290,9 +294,11 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     #[must_use]
     pub fn memory(&self) -> LpmMemory {
         let root = self.second_blocks();
+        let inherited = if A::Root::PUSHES { size_of::<u32>() } else { 0 };
         let bytes = |directs: usize, lines: usize, slots: usize| {
-            (root + directs) * size_of::<Direct>()
-                + lines * size_of::<Line>()
+            root * DIRECT * A::Root::BYTES
+                + directs * size_of::<Direct>()
+                + lines * (size_of::<Line>() + inherited)
                 + slots * A::Slots::BYTES
         };
         let (directs, directs_ever) = self.directs.used();

@@ -9,7 +9,6 @@
 //! address's group too). Not here: the engine itself and its bounds (`floodwall_ip::membership`, `#
 //! Under flood` there); delivery to sockets (`floodwall_udp`).
 
-mod group_interface;
 mod input;
 mod sockets;
 pub(crate) mod state;
@@ -31,8 +30,6 @@ use self::state::GroupLink;
 use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-
-pub use self::group_interface::GroupInterface;
 
 /// Maximum length of a report: an Ethernet MTU.
 const MESSAGE_MAX: usize = 1500;

@@ -27,6 +27,7 @@ pub(crate) mod crossing;
 pub(crate) mod flows;
 pub(crate) mod forwarding;
 mod redirect;
+mod redirects;
 mod resolve;
 mod way;
 
@@ -157,17 +158,27 @@ impl Stack {
         let mut ways = ForwardPaths::new();
         let all = packets.drain(..).zip(&*ascents).zip(&found).enumerate();
         for (at, ((packet, ascent), found)) in all {
-            let place = noted.next();
+            let (place, is_chosen) = noted.next();
             if astray >> (at & 63) & 1 == 1 {
                 self.stats.counters.count(Counter::TcpExtIPReversePathFilter);
                 self.die_ip::<A>(packet, DropReason::ForwardReversePath);
                 continue;
             }
+            let before = cx.departing.len();
             let left = self.forward(cx, packet, ascent, (found.as_ref(), &mut ways));
+            let is_one = cx.departing.len() == before + 1;
             if let (true, Some(place), Some(forwarding)) =
                 (left, place, &mut self.policy.forwarding)
             {
-                forwarding.dialogues.note(place);
+                if is_chosen {
+                    forwarding.dialogues.note(place);
+                }
+                if is_one
+                    && forwarding.redirects.has_room()
+                    && forwarding.dialogues.is_established(place)
+                {
+                    self.offer_redirect(cx, ascent, found.as_ref());
+                }
             }
         }
         // The batch's memory is reused.
@@ -183,18 +194,22 @@ impl Stack {
         ascents: &[RxMeta<A>],
         now: Instant,
     ) -> NotedPacket {
-        let mut noted = NotedPacket { places: [DialogueSlot::UNUSED; BURST_MAX], chosen: 0, at: 0 };
-        let Some(Forwarding { dialogues, .. }) = self.policy.forwarding.as_deref_mut() else {
+        let places = [DialogueSlot::UNUSED; BURST_MAX];
+        let mut noted = NotedPacket { places, chosen: 0, all: false, at: 0 };
+        let Some(Forwarding { dialogues, redirects, .. }) = self.policy.forwarding.as_deref_mut()
+        else {
             return noted;
         };
+        noted.all = redirects.has_room();
         dialogues.begin(now);
         let mut sample = dialogues.sample(ascents.iter().map(|ascent| ascent.iface));
         for (at, (ascent, slot)) in ascents.iter().zip(&mut noted.places).enumerate() {
-            if sample.takes(ascent.iface) {
+            let is_chosen = sample.takes(ascent.iface);
+            if is_chosen || noted.all {
                 let heading = &ascent.heading;
                 *slot = dialogues.place(heading.src_addr, heading.dst_addr);
                 dialogues.prefetch(*slot);
-                noted.chosen |= 1 << at;
+                noted.chosen |= u64::from(is_chosen) << at;
             }
         }
         noted

@@ -163,6 +163,8 @@ pub(crate) struct ResolvedPath<A> {
     generation: u32,
     until: Instant,
     path: OutputPath<A>,
+    /// The address from which a new connection would be opened, once asked for.
+    src_addr: Option<A>,
     heads: Option<SegmentHeads<A>>,
 }
 
@@ -276,8 +278,31 @@ impl PathCache {
         now: Instant,
     ) {
         let (generation, until) = (self.generation, now + PATH_LIFETIME);
-        let way = ResolvedPath { dst_addr, zone, generation, until, path, heads: None };
+        let (src_addr, heads) = (None, None);
+        let way = ResolvedPath { dst_addr, zone, generation, until, path, src_addr, heads };
         *A::last_way_mut(self) = Some(way);
+    }
+
+    /// The source address towards the destination of which [`PathCache::last`] has just given the
+    /// path, if it was asked for since that was looked up.
+    #[inline]
+    pub(crate) fn last_source<A: LastPath>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<A> {
+        let way = A::last_way(self).as_ref()?;
+        let is_way = way.generation == self.generation && way.dst_addr == dst_addr;
+        (is_way && way.zone == zone).then_some(way.src_addr).flatten()
+    }
+
+    /// Remembers the source address towards that destination.
+    pub(crate) fn note_source<A: LastPath>(
+        &mut self,
+        (dst_addr, zone): (A, Option<IfIndex>),
+        src_addr: A,
+    ) {
+        if let Some(way) = A::last_way_mut(self)
+            && (way.dst_addr, way.zone) == (dst_addr, zone)
+        {
+            way.src_addr = Some(src_addr);
+        }
     }
 
     /// The headers of a segment between these ends, if the last one that left had the same.
@@ -381,11 +406,21 @@ mod tests {
         assert_eq!(paths.last(to, zone, now), None);
         paths.note_last((to, zone), path, now);
         assert_eq!(paths.last(to, zone, now), Some(path));
+        assert_eq!(paths.last_source(to, zone), None);
+        paths.note_source((other, zone), other);
+        assert_eq!(paths.last_source(to, zone), None, "of another destination");
+        paths.note_source((to, zone), other);
+        assert_eq!(paths.last_source(to, zone), Some(other));
+        assert_eq!(paths.last_source(other, zone), None);
+        assert_eq!(paths.last_source(to, None), None);
         assert_eq!(paths.last(other, zone, now), None);
         assert_eq!(paths.last(to, None, now), None);
         assert_eq!(paths.last(to, zone, now + PATH_LIFETIME), None);
         paths.forget();
         assert_eq!(paths.last(to, zone, now), None);
+        assert_eq!(paths.last_source(to, zone), None, "something has changed");
+        paths.note_last((to, zone), path, now);
+        assert_eq!(paths.last_source(to, zone), None, "of a path that was looked up again");
     }
 
     #[test]

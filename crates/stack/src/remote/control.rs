@@ -1,59 +1,43 @@
 //! The stack's part: sending for programs, handing datagrams over, deciding programs' requests.
 //!
-//! Called in rounds and in timed work by `shard.rs` of this crate; the followers' part,
+//! Called in rounds and in timed work by `stack/engine.rs`; the followers' part,
 //! [`Stack::carry_out`], by the code that connects the shards. Invariant: what the control shard
 //! decided is carried out by every shard in the same order, so that a socket is the same
 //! everywhere.
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::any::Any;
 use std::sync::Arc;
 
 use floodwall_base::{Instant, Units, limits};
 use floodwall_packet::Round;
 use floodwall_udp::{SocketId, SocketSettings, part_of};
 
-use super::command::{SocketChange, SocketCommand};
-use super::envelope;
-use super::errno::Errno;
-use super::handle::UdpHandle;
-use super::request::{RequestAddrs, RequestKind, SocketRequest};
-use super::shard::{RemoteShard, ShardNews, envelope_of};
-use super::shared::RemoteShared;
-use super::slot::SlotId;
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
+use floodwall_remote::worker::{
+    Errno, RequestAddrs, RequestKind, ShardKeeper, ShardNews, SlotId, SocketRequest,
+};
+use floodwall_remote::{RemoteShard, SocketChange, SocketCommand, UdpHandle};
 
 /// How long a bind waits for a port that may be released soon.
 const REUSE_PATIENCE: Duration = Duration::from_millis(5);
 
-/// Frees a slot when the last shard has released it.
-struct FreedSockets {
-    shared: Arc<RemoteShared>,
-    index: u32,
-}
-
-impl Drop for FreedSockets {
-    fn drop(&mut self) {
-        self.shared.free(self.index);
-    }
-}
-
 impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
-        shard.prepare(self.sockets.path_cache.len());
         if let Some(tcp) = &mut self.tcp {
             // Connections with unacknowledged data must leave send memory for the others.
             tcp.set.limit_memory(shard.send_share());
         }
         let owner = self.tcp.as_mut().map(|tcp| tcp.next_owner());
-        shard.tcp.prepare(self.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max()), owner);
+        let connections_max = self.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max());
+        shard.prepare(self.sockets.path_cache.len(), connections_max, owner);
         if self.is_follower() {
             // Another stack may take its place.
-            shard.home = self.shard.place.clone();
+            let place = self.shard.place.clone();
+            shard.set_keeper(place.map(|place| place as Arc<dyn ShardKeeper>));
         }
         self.shard.remote = Some(Box::new(shard));
     }
@@ -109,10 +93,7 @@ impl Stack {
             let Some(index) = remote.next_slot() else { break };
             spent += 1 + self.send_for(cx, &mut remote, index);
         }
-        // While followers have no room for what was decided, no more is.
-        let held_up = remote.decided.len() >= limits::REMOTE_REQUESTS_MAX;
-        let requests = if held_up { Vec::new() } else { remote.take_requests() };
-        for (request, until) in requests {
+        for (request, until) in remote.take_requests() {
             spent += 1;
             self.decide(cx, &mut remote, request, until);
         }
@@ -124,13 +105,10 @@ impl Stack {
     /// Sends what one program gave its worker, up to a round's share.
     fn send_for(&mut self, cx: &mut RoundContext<'_>, remote: &mut RemoteShard, index: u32) -> u32 {
         let (mut count, mut bytes) = (0, 0);
-        let Some(socket) = remote.local(index).and_then(|local| local.socket) else { return 0 };
-        while bytes < limits::REMOTE_SLOT_BYTES {
-            let Some(mut packet) = remote.local(index).and_then(|l| l.pending.pop_front()) else {
-                break;
-            };
-            let Some(envelope) = envelope_of(&packet) else { continue };
-            packet.trim_front(envelope::LEN);
+        let Some(socket) = remote.socket_at(index) else { return 0 };
+        while bytes < limits::REMOTE_SLOT_BYTES
+            && let Some((envelope, packet)) = remote.next_datagram(index)
+        {
             count += 1;
             bytes += packet.len().max(1);
             let sum = envelope.payload_sum();
@@ -145,39 +123,10 @@ impl Stack {
                 remote.deliver(socket, news, &mut self.stats.counters);
             }
         }
-        self.after_slot(cx, remote, index, socket);
+        if let Some(slot) = remote.after_slot(index) {
+            self.close_for(cx, remote, slot, socket);
+        }
         count
-    }
-
-    /// A slot had its turn: back into the queue, closed, or at rest.
-    fn after_slot(
-        &mut self,
-        cx: &mut RoundContext<'_>,
-        remote: &mut RemoteShard,
-        index: u32,
-        socket: SocketId,
-    ) {
-        let Some(local) = remote.local(index) else { return };
-        if !local.pending.is_empty() {
-            return remote.queue(index);
-        }
-        if !local.dropped || local.closing {
-            return;
-        }
-        local.closing = true;
-        let Some(slot) = remote.shared.slots.get(index as usize) else { return };
-        let generation = slot.generation.load(std::sync::atomic::Ordering::Acquire);
-        let slot = SlotId { index, generation };
-        if remote.controls() {
-            return self.close_for(cx, remote, slot, socket);
-        }
-        if !remote.shared.request(SocketRequest::Close { slot })
-            && let Some(local) = remote.local(index)
-        {
-            // The control shard has much to do: again in the next round.
-            local.closing = false;
-            remote.queue(index);
-        }
     }
 
     /// Hands programs what arrived on their connections, and what timers have made of them.
@@ -280,20 +229,7 @@ impl Stack {
         socket: SocketId,
     ) {
         Sockets::new(self, cx.again()).udp_close(socket);
-        remote.untie(slot, socket);
-        let freed = FreedSockets { shared: Arc::clone(&remote.shared), index: slot.index };
-        let command = SocketCommand { socket, change: SocketChange::Close, slot, done: None };
-        remote.announce(command, freed);
-    }
-}
-
-impl RemoteShard {
-    /// Keeps a command for the other shards; where there are none, it is done.
-    fn announce(&mut self, mut command: SocketCommand, done: impl Any + Send + Sync) {
-        if self.has_followers() {
-            command.done = Some(Arc::new(done));
-            self.decided.push(command);
-        }
+        remote.close(slot, socket);
     }
 }
 
@@ -319,21 +255,14 @@ fn open(
 ) -> Result<(UdpHandle, SocketCommand), Errno> {
     let socket = sockets.udp_bind_shared(local, share(sockets.stack, settings))?;
     let ends = ends(sockets, socket);
-    let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
-    remote.tie(slot, socket, limit);
-    if let Some(slot) = remote.shared.slots.get(slot.index as usize) {
-        // No writer waits there yet.
-        slot.send_bytes.store(limit, std::sync::atomic::Ordering::Release);
-        let _ = slot.credit.give(limit, 0);
-    }
     let mut bound = ends.local;
     if let (SocketAddr::V6(bound), SocketAddr::V6(asked)) = (&mut bound, local) {
         bound.set_scope_id(asked.scope_id());
     }
     let ends = RequestAddrs { local: bound, ..ends };
     let change = SocketChange::Open { settings: Box::new(settings.clone()), local: bound };
-    let handle = UdpHandle::new(Arc::clone(&remote.shared), slot, ends, settings.clone());
-    Ok((handle, SocketCommand { socket, change, slot, done: None }))
+    let handle = remote.open(slot, socket, ends, settings);
+    Ok((handle, SocketCommand::new(socket, slot, change)))
 }
 
 fn change(
@@ -374,7 +303,7 @@ fn change(
             SocketChange::Leave { group, iface }
         }
     };
-    Ok(SocketCommand { socket, change, slot, done: None })
+    Ok(SocketCommand::new(socket, slot, change))
 }
 
 fn configure(
@@ -387,7 +316,7 @@ fn configure(
     // Known a moment ago.
     let _ = sockets.stack.sockets.udp.set_settings(socket, share(sockets.stack, settings));
     sockets.stack.sockets.path_cache.forget();
-    remote.limit(slot.index, u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
+    remote.limit(slot, settings);
 }
 
 /// A follower repeats what the control shard did, with nothing left to decide. It cannot fail where
@@ -400,8 +329,7 @@ fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &SocketC
         SocketChange::Open { settings, local } => {
             let opened = sockets.udp_bind_as(socket, *local, share(sockets.stack, settings));
             if opened.is_ok() {
-                let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
-                remote.tie(slot, socket, limit);
+                remote.tie(slot, socket, settings);
             }
         }
         SocketChange::Connect { remote: peer, src_addr, zone } => {

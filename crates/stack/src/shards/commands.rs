@@ -55,7 +55,7 @@ impl Stack {
 
     /// Carries out what the control shard has decided, all of it: at most as much as a log holds.
     pub(super) fn repeat_commands(&mut self, cx: &mut RoundContext<'_>) {
-        if self.shard.remote.as_ref().is_some_and(|remote| remote.begins_again) {
+        if self.shard.remote.as_ref().is_some_and(|remote| remote.begins_again()) {
             self.open_again(cx);
         }
         while let Role::Follower(follower) = &mut self.shard.role

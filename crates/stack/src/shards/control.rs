@@ -26,7 +26,7 @@ use super::published::{
     STATUS_WORDS, WITHHELD,
 };
 use super::snapshot::TableSnapshot;
-use crate::remote::SocketCommand;
+use floodwall_remote::SocketCommand;
 
 /// Counters of which at least one changes whenever a table may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

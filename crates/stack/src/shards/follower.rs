@@ -30,7 +30,7 @@ use super::neighbor_sets::{FoundNeighbor, NeighborSets};
 use super::notes::PeerNotes;
 use super::published::{NEIGHBORS_WITHHELD, PublishedTables, STATUS_WORDS};
 use crate::ip::fib_pair::FibReaders;
-use crate::remote::SocketCommand;
+use floodwall_remote::SocketCommand;
 
 /// How often the control shard is shown that a neighbour is used: once per delay before its first
 /// probe.

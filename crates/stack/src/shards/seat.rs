@@ -20,8 +20,8 @@ use super::shard_places::ShardPlace;
 use super::snapshot::TableSnapshot;
 use crate::config::StackConfig;
 use crate::ip::fib_pair::FibPair;
-use crate::remote::RemoteShard;
 use crate::stats::Stats;
+use floodwall_remote::RemoteShard;
 
 /// A stack's place among the shards of its host: given by [`Seats::take`](super::Seats::take), used
 /// up by [`crate::Stack::seated`].

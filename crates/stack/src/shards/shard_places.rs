@@ -24,8 +24,9 @@ use super::follower::Follower;
 use super::role::Role;
 use super::seat::{Seat, first_seats};
 use crate::config::StackConfig;
-use crate::remote::RemoteShard;
 use crate::stats::Stats;
+use floodwall_remote::RemoteShard;
+use floodwall_remote::worker::ShardKeeper;
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -68,9 +69,10 @@ impl ShardPlace {
         // What is kept is whole after each step.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Keeps what programs have with this shard for its next stack.
-    pub(crate) fn keep(&self, remote: Box<RemoteShard>) {
+impl ShardKeeper for ShardPlace {
+    fn keep(&self, remote: Box<RemoteShard>) {
         self.left().remote = Some(remote);
     }
 }

@@ -1,6 +1,6 @@
 //! Why a socket was not opened (`StartError`), and why a datagram was not sent (`SendError`).
 //!
-//! Returned by the calls of `sockets.rs`; `remote/errno.rs` gives them the kernel's numbers.
+//! Returned by the calls of `sockets.rs`; `remote/errors.rs` gives them the kernel's numbers.
 
 use core::net::IpAddr;
 

@@ -4,7 +4,9 @@
 //! to date, works, and publishes what has changed.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Peers, Round, RxFilter, SynOffers, Triage};
+use floodwall_packet::{
+    Burst, Engine, HandoffList, Peers, RedirectOffer, Round, RxFilter, SynOffers, Triage,
+};
 
 use super::Stack;
 use crate::round_context::RoundContext;
@@ -102,6 +104,14 @@ impl Engine for Stack {
         if let Some(tcp) = &mut self.tcp {
             tcp.set.set_interface_answers(answered);
         }
+    }
+
+    fn take_redirects(&mut self, offers: &mut Vec<RedirectOffer>) {
+        self.take_redirect_offers(offers);
+    }
+
+    fn redirects_changed(&self) -> u64 {
+        Self::redirects_changed(self)
     }
 
     fn wants_changed(&self) -> u64 {

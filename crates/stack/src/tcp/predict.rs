@@ -2,8 +2,8 @@
 //!
 //! Called by `rx.rs` for every packet that no train waits for, before any layer parses it. Taken
 //! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
-//! extension headers, fragments or congestion marks, with ACK and PSH alone and with no TCP options
-//! but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
+//! extension headers, fragments or congestion marks, with ACK, PSH and FIN alone and with no TCP
+//! options but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
 //! the network layer has admitted on that interface before. What is plain but not expected may skip
 //! the network layer (`admit.rs`). Invariant: a packet that is not taken goes the general way,
 //! unchanged; that is the only place where packets are refused. Guarded by
@@ -28,6 +28,8 @@ use crate::stack::Stack;
 /// (RFC 7323 appendix A).
 const BARE: usize = 20;
 const STAMPED: usize = 32;
+/// The flags that a plain segment may have besides ACK.
+const WITH_ACK: TcpFlags = TcpFlags(TcpFlags::PSH.0 | TcpFlags::FIN.0);
 /// What such options begin with: no operation twice, kind 8, 10 bytes.
 const STAMPS: [u8; 4] = [1, 1, 8, 10];
 
@@ -95,7 +97,7 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
     let tcp = bytes.get(l4..end)?;
     let fixed: &[u8; BARE] = tcp.first_chunk()?;
     let (offset, flags) = (fixed[12], TcpFlags(fixed[13]));
-    if flags | TcpFlags::PSH != TcpFlags::ACK | TcpFlags::PSH {
+    if flags | WITH_ACK != TcpFlags::ACK | WITH_ACK {
         return None;
     }
     let mut segment = Segment::NONE;

@@ -71,7 +71,7 @@ impl Connection {
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
             || self.fin_ahead.is_some_and(|end| end.is_at_most(self.rcv.nxt));
-        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)), fin);
+        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
         if fin {
             self.on_fin(cx);
         }
@@ -97,7 +97,7 @@ impl Connection {
         if is_train && self.acknowledge == Acknowledge::EverySecond {
             self.due.add(ConnectionDue::ACK);
         }
-        self.owe_ack(cx, (len, pushed), false);
+        self.owe_ack(cx, (len, pushed));
         InputOutcome::Taken
     }
 
@@ -115,7 +115,25 @@ impl Connection {
             return InputOutcome::Dropped(DropReason::TcpReceiveFull);
         }
         self.take_in_order(cx.pool, text, cx.now);
-        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)), false);
+        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
+        InputOutcome::Taken
+    }
+
+    /// As [`Connection::on_text`] for one expected segment with FIN, with text or without.
+    #[inline(never)]
+    pub(crate) fn on_next_fin(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        text: PacketBuf,
+    ) -> InputOutcome {
+        if segment.len > 0 {
+            let outcome = self.on_next_text(cx, segment, text);
+            if !matches!(outcome, InputOutcome::Taken) {
+                return outcome;
+            }
+        }
+        self.on_fin(cx);
         InputOutcome::Taken
     }
 
@@ -166,14 +184,14 @@ impl Connection {
 
     /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
     /// otherwise within [`DELAYED_ACK_TIME`] (RFC 9293 section 3.8.6.3).
-    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool), fin: bool) {
+    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool)) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
             Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
             Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
             Acknowledge::AtOnce => len > 0,
         };
-        if fin || is_enough {
+        if is_enough {
             self.due.add(ConnectionDue::ACK);
         } else if self.is_quick(len, pushed) {
             self.timers.set(TimerKind::DelayedAck, AT_ONCE);
@@ -230,14 +248,23 @@ impl Connection {
         debug_assert_eq!(self.rcv.nxt, next);
     }
 
-    /// Processes the peer's FIN.
+    /// Processes the peer's FIN. Its acknowledgment waits for our FIN as that of text waits for an
+    /// answer (RFC 9293 section 3.8.6.3), where the peer has sent text and we have not closed: as
+    /// on Linux, where what has heard no text acknowledges at once.
     fn on_fin(&mut self, cx: &mut ConnectionContext<'_>) {
+        let waits = self.state() == TcpState::Established
+            && self.rcv.nxt != self.rcv.irs + 1
+            && self.acknowledge != Acknowledge::AtOnce;
         self.rcv.nxt += 1;
         self.rcv.fin = true;
         // Data after the peer's FIN is dropped.
         self.out_of_order.clear(cx.runs);
         self.events.add(ConnectionEvents::READABLE);
-        self.due.add(ConnectionDue::ACK);
+        if !waits {
+            self.due.add(ConnectionDue::ACK);
+        } else if !self.timers.is_set(TimerKind::DelayedAck) {
+            self.timers.set(TimerKind::DelayedAck, cx.now + DELAYED_ACK_TIME);
+        }
         let is_wait = self.state() == TcpState::FinWait2;
         self.step(StateStep::Fin);
         if is_wait {

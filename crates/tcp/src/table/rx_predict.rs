@@ -1,9 +1,10 @@
 //! Expected segments: one that its connection predicts is taken without the general path.
 //!
 //! Called by `stack`, which reads the headers of a plain segment in one go. What is predicted: a
-//! connection that hears only text, whose packets were admitted by the network layer before and
-//! since then nothing has changed there; the next sequence number, an acknowledgment of data in
-//! flight, timestamps as agreed on and not old, text within the window, no flag but ACK and PSH.
+//! connection whose packets were admitted by the network layer before and since then nothing has
+//! changed there; the next sequence number, an acknowledgment of data in flight, timestamps as
+//! agreed on and not old, text and FIN within the window while nothing waits out of order, no flag
+//! but ACK, PSH and FIN.
 //! Invariant: every other segment takes the general path (`intake.rs`), which stays the only place
 //! where rules are; what is taken here passes the same handlers as there, in the same order.
 
@@ -27,15 +28,40 @@ impl Connection {
     #[inline]
     fn predicts(&self, segment: &Segment, full_too: bool) -> bool {
         let timestamps = segment.options.timestamps;
-        segment.seq == self.rcv.nxt
-            && self.snd.una.is_at_most(segment.ack)
-            && segment.ack.is_at_most(self.snd.nxt)
-            && timestamps.is_some() == self.agreed.timestamps
-            && self.hears_only_text()
-            && (segment.len == 0
-                || (segment.seq + segment.len).is_at_most(self.rcv.edge)
-                    && (full_too || segment.len < u32::from(self.rcv.mss)))
-            && self.probe.is_none()
+        if segment.seq != self.rcv.nxt
+            || !self.snd.una.is_at_most(segment.ack)
+            || !segment.ack.is_at_most(self.snd.nxt)
+            || timestamps.is_some() != self.agreed.timestamps
+            || self.probe.is_some()
+        {
+            return false;
+        }
+        if segment.has(TcpFlags::FIN) {
+            return self.predicts_fin(segment, full_too);
+        }
+        if segment.len == 0 {
+            return self.hears_acknowledgments();
+        }
+        self.hears_only_text() && self.fits_window(segment.len) && self.is_alone(segment, full_too)
+    }
+
+    /// The same of one with FIN, whose other fields are as expected.
+    #[inline(never)]
+    fn predicts_fin(&self, segment: &Segment, full_too: bool) -> bool {
+        let hears_text = segment.len == 0 || !self.rcv.shut && self.is_alone(segment, full_too);
+        self.hears_in_order() && hears_text && self.fits_window(segment.len + 1)
+    }
+
+    /// Whether the next `len` sequence numbers are in the window.
+    #[inline]
+    fn fits_window(&self, len: u32) -> bool {
+        (self.rcv.nxt + len).is_at_most(self.rcv.edge)
+    }
+
+    /// Whether no later segment may be coalesced with it.
+    #[inline]
+    fn is_alone(&self, segment: &Segment, full_too: bool) -> bool {
+        full_too || segment.len < u32::from(self.rcv.mss)
     }
 
     /// Processes a predicted segment: the steps of the general path that are left.
@@ -55,6 +81,9 @@ impl Connection {
         self.note_timestamp(segment, cx.now);
         self.heard = cx.now;
         self.arm_keepalive();
+        if segment.has(TcpFlags::FIN) {
+            return self.on_next_fin(cx, segment, text);
+        }
         if segment.len == 0 {
             return InputOutcome::Taken;
         }
@@ -94,8 +123,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         })
     }
 
-    /// The connection that predicts a segment of `flow` with no flags but ACK and PSH and no
-    /// options but timestamps. In a burst `full_too` is false: full segments are coalesced.
+    /// The connection that predicts a segment of `flow` with ACK, no flags but PSH and FIN besides,
+    /// and no options but timestamps. In a burst `full_too` is false: full segments are coalesced.
     #[inline]
     pub fn predicts(
         &mut self,
@@ -104,7 +133,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         segment: &Segment,
         full_too: bool,
     ) -> Option<u32> {
-        debug_assert!(segment.flags | TcpFlags::PSH == TcpFlags::ACK | TcpFlags::PSH);
+        let others = TcpFlags::PSH | TcpFlags::FIN;
+        debug_assert!(segment.flags | others == TcpFlags::ACK | others);
         // What waits comes first.
         if self.train.is_of(flow) {
             return None;

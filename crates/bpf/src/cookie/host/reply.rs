@@ -36,7 +36,8 @@ pub(super) fn may_answer(a: &mut Assembler, maps: &HostMaps, family: SegmentFami
     if family == SegmentFamily::V4 {
         header_sum(a, odd);
     }
-    segment::source(a, family, Some(maps.addresses), odd);
+    let own = segment::OwnAddresses { map: maps.addresses, filter: None };
+    segment::source(a, family, Some(own), odd);
     head(a, odd);
     a.load(AccessSize::Byte, Register::R1, Register::R4, 0)
         .jump_if(Register::R1, JumpCondition::Meets, 1, odd)

@@ -108,7 +108,7 @@ pub(super) fn show(interface: &str, folder: &Path, as_json: bool) -> Exit {
         .or_else(|error| ask(managed.join(format!("{interface}.guard"))).map_err(|_| error));
     let pinned = || pins::status(folder, interface).map(|status| document(&status));
     match said.or_else(|error| pinned().map_err(|_| error)) {
-        Ok(said) if as_json => output::print(&format!("{said:#}\n")),
+        Ok(said) if as_json => output::print_document(&format!("{said:#}")),
         Ok(said) => output::print(&table(&said)),
         Err(error) => {
             let shown = output::shown(&interface);

@@ -6,6 +6,7 @@
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
 use floodwall_bpf::cookie::find_syn;
+use floodwall_bpf::redirect::{self, RedirectMaps};
 use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 use super::desk::{
@@ -67,6 +68,8 @@ pub(super) struct KnownFields<'a> {
     /// The programs for SYNs and for other segments of unknown connections, at [`SYNS`] and
     /// [`SEGMENTS`].
     pub(super) programs: Option<i32>,
+    /// Where packets of a router may leave without a worker.
+    pub(super) redirects: Option<RedirectMaps<'a>>,
 }
 
 /// The index of each program.
@@ -120,6 +123,17 @@ fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
         .load(AccessSize::Word, Register::R7, Register::R6, DATA)
         .load(AccessSize::Word, Register::R8, Register::R6, DATA_END);
     source(a, &known.maps, ways.refuse(FilterRefusal::Denied));
+    if let Some(redirects) = &known.redirects {
+        let on = a.label();
+        redirect::emit(a, redirects, on);
+        a.place(on);
+        a.load(AccessSize::Word, Register::R7, Register::R6, DATA).load(
+            AccessSize::Word,
+            Register::R8,
+            Register::R6,
+            DATA_END,
+        );
+    }
     let pressed = a.label();
     a.load(AccessSize::Double, Register::R1, Register::R9, 0);
     match known.programs {

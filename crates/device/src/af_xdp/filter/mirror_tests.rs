@@ -114,8 +114,16 @@ impl Modelled {
         };
         let flows = FlowMaps { prefixes: words(&mut machine, 2, PREFIXES as usize), key: 77 };
         let key: [u64; KEY_WORDS] = core::array::from_fn(|n| (0x9e37_79b9 * (n as u64 + 3)) | 1);
-        let known =
-            KnownFields { desks, established, key: &key, maps, fair, flows, programs: None };
+        let known = KnownFields {
+            desks,
+            established,
+            key: &key,
+            maps,
+            fair,
+            flows,
+            programs: None,
+            redirects: None,
+        };
         let mut a = Assembler::new();
         let through = a.label();
         a.copy(Register::R6, Register::R1);

@@ -12,13 +12,12 @@ use floodwall_base::{Address, Counter, DropReason, Family, IfIndex};
 use floodwall_ip::{SourceFilter, SourceSet};
 use floodwall_packet::ChecksumState;
 use floodwall_udp::{
-    DatagramInput, DatagramVerdict, GroupError, GroupFilter, SocketClosed, SocketId,
-    SocketSettings, Udp,
+    DatagramInput, DatagramVerdict, GroupError, GroupFilter, GroupInterface, SocketClosed,
+    SocketId, SocketSettings, Udp,
 };
 use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
-use crate::control::multicast::group_interface::GroupInterface;
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;

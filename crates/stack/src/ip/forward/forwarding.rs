@@ -11,6 +11,7 @@ use floodwall_ip::forward::{Martians, ReversePath};
 use floodwall_packet::PacketBuf;
 
 use super::flows::{DialogueSlot, ForwardedFlows};
+use super::redirects::RedirectOffers;
 use crate::config::StackConfig;
 use crate::ip::rx_meta::RxMeta;
 
@@ -49,18 +50,22 @@ pub(super) struct NotedPacket {
     pub(super) places: [DialogueSlot; BURST_MAX],
     /// Bitmap of the sampled packets.
     pub(super) chosen: u64,
+    /// Whether every packet has its place.
+    pub(super) all: bool,
     pub(super) at: usize,
 }
 
 const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
 
 impl NotedPacket {
-    /// The place to update for the next packet, if it is sampled.
+    /// The place of the next packet, if it has one, and whether that is to be updated.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<DialogueSlot> {
+    pub(super) fn next(&mut self) -> (Option<DialogueSlot>, bool) {
         let at = self.at;
         self.at += 1;
-        (self.chosen >> (at & 63) & 1 == 1).then(|| self.places.get(at).copied()).flatten()
+        let is_chosen = self.chosen >> (at & 63) & 1 == 1;
+        let place = (is_chosen || self.all).then(|| self.places.get(at).copied()).flatten();
+        (place, is_chosen)
     }
 }
 
@@ -76,6 +81,8 @@ pub(crate) struct Forwarding {
     pub(crate) dialogues: ForwardedFlows,
     pub(super) v4: ForwardBatch<Ipv4Addr>,
     pub(super) v6: ForwardBatch<Ipv6Addr>,
+    /// What devices may pass on by themselves.
+    pub(super) redirects: RedirectOffers,
     /// Packets of this round handed to the control shard for neighbour resolution.
     pub(super) handed: usize,
 }
@@ -104,6 +111,7 @@ impl Forwarding {
             dialogues: ForwardedFlows::new(random),
             v4: ForwardBatch::new(),
             v6: ForwardBatch::new(),
+            redirects: RedirectOffers::default(),
             handed: 0,
         }))
     }

@@ -2,12 +2,15 @@
 
 use core::time::Duration;
 
-use floodwall_base::DropReason;
+use floodwall_base::{DropReason, IfIndex, Seq};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::tests::cable::FRAMES;
 use crate::tests::peer::{A, F, Peer, R, S, put};
-use crate::{ConnectionError, RecvError, SendError, TcpSettings, TcpState};
+use crate::{
+    Acknowledge, ConnectionError, FlowAdmission, RecvError, Segment, SendError, TcpSettings,
+    TcpState,
+};
 
 fn open() -> (Peer, crate::ConnectionId) {
     Peer::accepted(false, &TcpSettings::default(), TcpOptionSet::NONE)
@@ -175,4 +178,138 @@ fn a_later_syn_opens_anew_out_of_time_wait_and_an_old_one_does_not() {
     assert!(peer.is_ack(&old, 2), "{old:?}");
     let new = peer.give(put(S, 5000, 0).time(3000, 0));
     assert!(new[0].flags.contains(S | A));
+}
+
+#[test]
+fn the_acknowledgment_of_a_fin_waits_for_ours_where_there_was_text() {
+    // As Linux: at once where nothing was heard before, else with our FIN or after a delay.
+    for v6 in [false, true] {
+        let accepted = || Peer::accepted(v6, &TcpSettings::default(), TcpOptionSet::NONE);
+        let (mut peer, id) = accepted();
+        let answer = peer.give(put(F | A, 1, 1));
+        assert!(peer.is_ack(&answer, 2), "nothing was heard before: {answer:?}");
+        assert_eq!(peer.state(id), TcpState::CloseWait);
+
+        let heard = || {
+            let (mut peer, id) = accepted();
+            peer.give(put(A, 1, 1).data(b"text"));
+            peer.wait(Duration::from_millis(300));
+            assert_eq!(peer.read(id, 9).0, Ok(b"text".to_vec()));
+            (peer, id)
+        };
+        let (mut peer, id) = heard();
+        assert!(peer.give(put(F | A, 5, 1)).is_empty(), "it waits");
+        let fin = peer.close(id);
+        assert!(matches!(&fin[..], [one] if one.flags == F | A && one.ack == peer.theirs(6)));
+        peer.give(put(A, 6, 2));
+        assert!(peer.host.tcp.is_empty() && peer.wait(Duration::from_secs(9)).is_empty());
+
+        let (mut peer, _) = heard();
+        assert!(peer.give(put(F | A, 5, 1)).is_empty());
+        assert!(peer.wait(Duration::from_millis(39)).is_empty());
+        let answer = peer.wait(Duration::from_millis(3));
+        assert!(peer.is_ack(&answer, 6), "after the delay: {answer:?}");
+
+        // The peer repeats its FIN: it was not heard, as far as the peer knows.
+        let (mut peer, _) = heard();
+        assert!(peer.give(put(F | A, 5, 1)).is_empty());
+        let answer = peer.give(put(F | A, 5, 1));
+        assert!(peer.is_ack(&answer, 6), "{answer:?}");
+        // After our FIN there is nothing to wait for.
+        let (mut peer, id) = heard();
+        assert_eq!(peer.shutdown(id)[0].flags, F | A);
+        let answer = peer.give(put(F | A, 5, 2));
+        assert!(peer.is_ack(&answer, 6), "{answer:?}");
+    }
+    let settings = TcpSettings { acknowledge: Acknowledge::AtOnce, ..TcpSettings::default() };
+    let (mut peer, _) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
+    assert_eq!(peer.give(put(A, 1, 1).data(b"text")).len(), 1);
+    let answer = peer.give(put(F | A, 5, 1));
+    assert!(peer.is_ack(&answer, 6), "all is acknowledged at once: {answer:?}");
+}
+
+/// The segments that are predicted in a state, out of a list with every field wrong in turn.
+fn predicted(peer: &mut Peer, next: (u32, u32)) -> Vec<&'static str> {
+    let (seq, ack) = (Seq(peer.theirs(next.0)), Seq(peer.ours(next.1)));
+    let (flow, admission) = (peer.flow(), FlowAdmission { iface: IfIndex(1), generation: 3 });
+    let tcp = &mut peer.host.tcp;
+    tcp.admit(flow.remote.ip(), flow.local.ip(), admission);
+    let plain = Segment { seq, ack, flags: A, window: 9_000, ..Segment::NONE };
+    let fin = Segment { flags: F | A, ..plain };
+    let stamped = Timestamps { value: 9, echo: 0 };
+    let stamped = TcpOptionSet { timestamps: Some(stamped), ..TcpOptionSet::NONE };
+    let edge = tcp.named(tcp.id(tcp.latest())).unwrap().rcv.edge.since(seq);
+    let all = [
+        ("ack", plain),
+        ("fin", fin),
+        ("text", Segment { len: 64, ..plain }),
+        ("text and fin", Segment { len: 64, ..fin }),
+        ("the whole window", Segment { len: edge, ..plain }),
+        ("the whole window but one, and fin", Segment { len: edge - 1, ..fin }),
+        ("fin behind the window", Segment { len: edge, ..fin }),
+        ("a later ack", Segment { seq: seq + 1, ..plain }),
+        ("an earlier ack", Segment { seq: seq - 1, ..plain }),
+        ("a later fin", Segment { seq: seq + 1, ..fin }),
+        ("an earlier fin", Segment { seq: seq - 1, ..fin }),
+        ("ack of what was not sent", Segment { ack: ack + 1, ..plain }),
+        ("fin with an ack of what was not sent", Segment { ack: ack + 1, ..fin }),
+        ("fin with an old ack", Segment { ack: ack - 9, ..fin }),
+        ("ack with timestamps", Segment { options: stamped, ..plain }),
+        ("fin with timestamps", Segment { options: stamped, ..fin }),
+    ];
+    let mut found = vec![];
+    for (name, segment) in all {
+        let index = tcp.predicts(&flow, admission, &segment, true);
+        found.extend(index.map(|_| name));
+        let other = FlowAdmission { generation: 4, ..admission };
+        assert_eq!(tcp.predicts(&flow, other, &segment, true), None, "{name}: not admitted");
+    }
+    found
+}
+
+#[test]
+fn a_segment_is_predicted_where_the_state_hears_it_and_no_field_is_wrong() {
+    let fins = ["fin", "text and fin", "the whole window but one, and fin"];
+    let texts = ["text", "the whole window"];
+    let ack = vec!["ack"];
+    let open_hears: std::collections::BTreeSet<_> =
+        ["ack"].into_iter().chain(fins).chain(texts).collect();
+    for v6 in [false, true] {
+        let accepted = || Peer::accepted(v6, &TcpSettings::default(), TcpOptionSet::NONE);
+        let set = |found: Vec<_>| found.into_iter().collect::<std::collections::BTreeSet<_>>();
+        let (mut peer, id) = accepted();
+        assert_eq!(set(predicted(&mut peer, (1, 1))), open_hears, "ESTABLISHED");
+        peer.shutdown(id);
+        assert_eq!(set(predicted(&mut peer, (1, 2))), open_hears, "FIN-WAIT-1");
+        peer.give(put(A, 1, 2));
+        assert_eq!(set(predicted(&mut peer, (1, 2))), open_hears, "FIN-WAIT-2");
+        peer.give(put(F | A, 1, 2));
+        assert_eq!(peer.state(id), TcpState::TimeWait);
+        assert!(predicted(&mut peer, (2, 2)).is_empty(), "TIME-WAIT");
+
+        let (mut peer, id) = accepted();
+        peer.give(put(F | A, 1, 1));
+        assert_eq!(predicted(&mut peer, (2, 1)), ack, "CLOSE-WAIT");
+        peer.shutdown(id);
+        assert_eq!(peer.state(id), TcpState::LastAck);
+        assert_eq!(predicted(&mut peer, (2, 2)), ack, "LAST-ACK");
+
+        let (mut peer, id) = accepted();
+        peer.shutdown(id);
+        peer.give(put(F | A, 1, 1));
+        assert_eq!(peer.state(id), TcpState::Closing);
+        assert_eq!(predicted(&mut peer, (2, 2)), ack, "CLOSING");
+
+        // The program has gone: text is refused, which the general path does.
+        let (mut peer, id) = accepted();
+        peer.close(id);
+        assert_eq!(predicted(&mut peer, (1, 2)), ["ack", "fin"], "without a program");
+
+        let (mut peer, _) = accepted();
+        peer.give(put(A, 9, 1).data(b"ahead"));
+        assert_eq!(predicted(&mut peer, (1, 1)), ack, "out of order");
+        let (mut peer, _) = accepted();
+        peer.give(put(F | A, 9, 1));
+        assert_eq!(predicted(&mut peer, (1, 1)), ack, "a FIN out of order");
+    }
 }
