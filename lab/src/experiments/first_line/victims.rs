@@ -106,7 +106,11 @@ impl Drop for Running {
 }
 
 /// Starts our server on `core`.
-pub(super) fn ours(program: &Path, victim: Victim, core: usize) -> Result<Running, LabError> {
+pub(super) fn ours(
+    program: &Path,
+    (victim, shares): (Victim, bool),
+    core: usize,
+) -> Result<Running, LabError> {
     let mut words = vec!["run".to_owned()];
     words.extend(shares.then(|| "--share-core".to_owned()));
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
