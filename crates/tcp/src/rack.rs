@@ -13,7 +13,7 @@ use crate::rtt::RttEstimator;
 use crate::timestamps::tick_of;
 
 /// Recoveries without a D-SACK after which the reordering window shrinks again (section 6.2).
-const PERSIST: u8 = 16;
+const WINDOW_PERSIST: u8 = 16;
 /// Segments that must have been delivered out of order while no reordering was seen (section 5.2):
 /// the threshold of duplicate ACKs for fast retransmit.
 const DUP_THRESH: u32 = 3;
@@ -53,7 +53,7 @@ impl RackState {
             forward: una,
             dsack_round: None,
             window_mult: 1,
-            persist: PERSIST,
+            persist: WINDOW_PERSIST,
             has_sample: false,
             reordered: 0,
             reach: 0,
@@ -156,7 +156,7 @@ impl RackState {
         if has_dsack && self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
             self.window_mult = self.window_mult.saturating_add(1);
-            self.persist = PERSIST;
+            self.persist = WINDOW_PERSIST;
         }
     }
 
