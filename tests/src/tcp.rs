@@ -29,6 +29,8 @@ pub struct TcpClient {
     pub options: TcpOptionSet,
     /// Its clock, where it sends timestamps.
     pub clock: u32,
+    /// The window field of its segments, not scaled.
+    pub window: u16,
 }
 
 /// The fields of a segment of ours.
@@ -79,6 +81,7 @@ impl TcpClient {
                 ..TcpOptionSet::NONE
             },
             clock: 70_000 + n,
+            window: 64_000,
         }
     }
 
@@ -118,7 +121,7 @@ impl TcpClient {
             seq,
             ack,
             flags,
-            window: 64_000,
+            window: self.window,
             urgent: 0,
         };
         let mut out = [0; HEADER_LEN_MAX];

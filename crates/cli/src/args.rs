@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Neigh(NeighArgs),
     /// Send the traffic of a classic packet generator's script, and count what comes back
     Pktgen(PktgenArgs),
-    /// Show what a running instance does, live: rates, services, refusals, cores, and a verdict
+    /// Show what a running instance does, live, until `q`: rates, services, refusals, a verdict
     Top(TopArgs),
     /// Say what is wrong with a running instance: an attack, a slow application, a bound, the path
     Explain(ExplainArgs),

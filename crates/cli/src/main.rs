@@ -4,11 +4,13 @@
 //! exit with 1, as every other refusal before anything has started (`exit.rs`); but `drill` and
 //! `self-test`, where 1 means that a check failed, exit with 2.
 #![forbid(unsafe_code)]
+// Both panic where the output is full or closed: `output::print` takes their place.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 /// Writes a line to standard error, as the standard library's macro of this name, but never panics:
 /// where the terminal or the disk behind it is gone, the line is lost and the work goes on.
 macro_rules! eprintln {
-    ($($parts:tt)*) => { $crate::output::complain(format_args!($($parts)*)) };
+    ($($parts:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($parts)*))) };
 }
 
 mod address_space;
@@ -44,6 +46,7 @@ mod signals;
 mod socket;
 mod sockets;
 mod sources;
+mod terminal;
 mod threads;
 mod top;
 mod watch;

@@ -67,7 +67,7 @@ pub use half_rank::HalfRank;
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
-pub use napi::{Placement, PlacementConfig};
+pub use napi::{HalfStanding, Placement, PlacementConfig};
 pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use napi_report::{MissingCapability, PlacementReport};
 pub use socket::Accept;

@@ -45,8 +45,8 @@ use self::poller::PollDrive;
 use self::system::System;
 use self::threaded::{Napi, NapiSetting};
 use self::tuning::{
-    BEFORE_FLUSH_NANOS, DEFER, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
-    POLL_FLUSH_NANOS, SLICE, THREAD_FLUSH_NANOS,
+    BEFORE_FLUSH_NANOS, CORE_SLICE, EMPTY_POLLS_DEFERRED, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING,
+    POLL_DEFER, POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
 };
 use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
@@ -68,6 +68,8 @@ const COSTS_RANK: &str = "under flood the kernel's half takes as much of the cor
                           (no loss measured with light work, up to a third with heavier)";
 const COSTS_BEFORE: &str = "while the worker has the core for a moment, under flood the card's \
                             ring overflows, established flows and others alike";
+const COSTS_GUARDING: &str = "while a program has the core for a moment, under flood the card's \
+                              ring overflows, connections and others alike";
 const COSTS_NOTE: &str = "if this process is killed, the interface keeps our settings";
 
 /// How a device's kernel half is wanted.
@@ -104,6 +106,20 @@ pub struct Placement {
     halves: Vec<HalfThread>,
     /// Tells them that everything is as before.
     over: Arc<AtomicBool>,
+}
+
+/// How the kernel's half of an interface stands, for those that only look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HalfStanding {
+    /// The interface has none of its own, as a veth without XDP.
+    Absent,
+    /// Where interrupts put it.
+    Interrupts,
+    /// In threads, of which the last in rank has this nice value.
+    Threads {
+        /// From -20, before all others, to 19.
+        nice: i32,
+    },
 }
 
 /// Why a place could not be had.
@@ -180,6 +196,29 @@ impl Placement {
                 Self::refused(name, config.half, refusal, lacks)
             }
         }
+    }
+
+    /// How the kernel's half of the interface `name` stands. Changes nothing. Costs some system
+    /// calls.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel does not tell (before Linux 6.8).
+    pub fn look(name: &str) -> io::Result<HalfStanding> {
+        Self::look_by(&Linux::of(name)?)
+    }
+
+    fn look_by(system: &dyn System) -> io::Result<HalfStanding> {
+        let napis = system.napis()?;
+        let threads: Vec<_> = napis.iter().filter_map(|napi| napi.thread).collect();
+        if napis.is_empty() {
+            return Ok(HalfStanding::Absent);
+        }
+        if threads.len() < napis.len() {
+            return Ok(HalfStanding::Interrupts);
+        }
+        let nices = threads.iter().map(|thread| Ok(system.standing(*thread)?.nice));
+        let nice = nices.collect::<io::Result<Vec<_>>>()?.into_iter().max();
+        Ok(nice.map_or(HalfStanding::Absent, |nice| HalfStanding::Threads { nice }))
     }
 
     /// Restores what a process that was killed has left set on the interface `name`, and returns
@@ -435,13 +474,15 @@ impl Placement {
         napis: &[Napi],
         config: &PlacementConfig,
     ) -> Result<(), PlacementRefusal> {
-        let flush_nanos = match config.rank {
-            NapiPriority::Behind => THREAD_FLUSH_NANOS,
-            NapiPriority::Before | NapiPriority::Choosing => BEFORE_FLUSH_NANOS,
-        };
-        let wish = NapiSetting { defer: DEFER, flush_nanos, threaded: Some(true) };
         for napi in napis {
-            self.set(napi, wish)?;
+            let (defer, flush_nanos) = match config.rank {
+                NapiPriority::Behind => (EMPTY_POLLS_DEFERRED, THREAD_FLUSH_NANOS),
+                NapiPriority::Before | NapiPriority::Choosing => {
+                    (EMPTY_POLLS_DEFERRED, BEFORE_FLUSH_NANOS)
+                }
+                NapiPriority::Guarding => (napi.setting.defer, napi.setting.flush_nanos),
+            };
+            self.set(napi, NapiSetting { defer, flush_nanos, threaded: Some(true) })?;
         }
         let look = |error| PlacementRefusal::System("find the receive half's thread", error);
         let threads = self.system()?.napis().map_err(look)?;
@@ -464,6 +505,8 @@ impl Placement {
         let rank = match (ranked, config.rank) {
             (true, NapiPriority::Behind) => "behind the worker in rank",
             (true, NapiPriority::Before | NapiPriority::Choosing) => "before the worker in rank",
+            (true, NapiPriority::Guarding) => "before programs in rank",
+            (false, NapiPriority::Guarding) => "equal to programs in rank",
             (false, _) => "equal to the worker in rank",
         };
         self.beside = !config.cores.is_empty();
@@ -501,15 +544,17 @@ impl Placement {
         let system = self.system()?;
         let pinned = core.map_or(Ok(()), |core| system.pin(thread, &[core]));
         // In another group it would compete with whole groups, and starve at the last rank.
-        let joined = if group == ours { Ok(()) } else { system.move_to(thread, &ours) };
+        let stays = group == ours || config.rank == NapiPriority::Guarding;
+        let joined = if stays { Ok(()) } else { system.move_to(thread, &ours) };
         let (nice, side, costs) = match config.rank {
             NapiPriority::Behind => (NICE_BEHIND, "behind", COSTS_RANK),
             NapiPriority::Before => (NICE_BEFORE, "before", COSTS_BEFORE),
             NapiPriority::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
+            NapiPriority::Guarding => (NICE_BEFORE, "before", COSTS_GUARDING),
         };
         let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
         // Before Linux 6.12 there are no slices of one's own, and turns are as long as ever.
-        let _ = system.set_slice(thread, SLICE);
+        let _ = system.set_slice(thread, CORE_SLICE);
         let mut lacks = Vec::new();
         if let Err(error) = &joined {
             lacks.push(MissingCapability {
@@ -560,7 +605,7 @@ impl Drop for Placement {
 
 /// Has the calling thread, a worker, run in turns as short as those of the kernel's half beside it.
 pub(crate) fn take_turns() {
-    let _ = thread::set_slice(0, SLICE);
+    let _ = thread::set_slice(0, CORE_SLICE);
 }
 
 /// On which cores so many threads are.

@@ -39,6 +39,9 @@ pub enum NapiPriority {
     /// by itself (XDP), at no cost to the worker. Packets that it has no time for are lost
     /// regardless of their flow.
     Choosing,
+    /// Before other programs, where no worker of ours is: `guard`. Nothing else of the half
+    /// changes, neither its control group nor when the card calls.
+    Guarding,
 }
 
 impl NapiPolicy {

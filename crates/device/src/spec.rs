@@ -350,7 +350,7 @@ fn open_tun(
 }
 
 /// What the keyed hashes below begin with.
-const KEY: u64 = 0x666c_6f6f_6477_616c;
+const HASH_KEY_START: u64 = 0x666c_6f6f_6477_616c;
 
 /// The machine's identity, where it has one.
 fn machine() -> Option<String> {
@@ -366,7 +366,7 @@ fn machine() -> Option<String> {
 pub fn station_address(name: &str, random: &mut Randomness) -> MacAddr {
     let bits = match machine() {
         Some(identity) => {
-            let key = HashKey::new(KEY, 0x6c20_6d61_6320_6164);
+            let key = HashKey::new(HASH_KEY_START, 0x6c20_6d61_6320_6164);
             key.bytes(seed(&identity, name, crate::napi::hardware_address(name)).as_bytes())
         }
         None => random.public.next_u64(),
@@ -387,7 +387,7 @@ fn seed(identity: &str, name: &str, hardware: Option<String>) -> String {
 #[must_use]
 pub fn stable_secret() -> Option<[u8; 16]> {
     let identity = machine()?;
-    let half = |n: u64| HashKey::new(KEY, n).bytes(identity.as_bytes()).to_le_bytes();
+    let half = |n: u64| HashKey::new(HASH_KEY_START, n).bytes(identity.as_bytes()).to_le_bytes();
     let [low, high] = [half(0x7372_6663_3732_3137), half(0x7372_6663_3732_3138)];
     let mut secret = [0; 16];
     secret.iter_mut().zip(low.into_iter().chain(high)).for_each(|(to, from)| *to = from);

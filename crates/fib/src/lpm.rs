@@ -3,14 +3,14 @@
 //! # What it is
 //!
 //! A trie of 8-bit strides under a root of 65,536 entries, one for the first 16 bits of an address.
-//! Its nodes, and those of the third byte of IPv6, are **direct blocks** of 256 entries of 64 bits:
-//! what is below, and the longest match so far. The others are **lines**: one cache line
-//! of eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index
-//! of the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and
-//! no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
-//! (*Small forwarding tables for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's
-//! Poptrie (SIGCOMM 2015); that each word owns its block of slots is ours, and makes each change of
-//! 32 positions one atomic store.
+//! The nodes of the third byte of IPv6 are **direct blocks** of 256 entries of 64 bits: what is
+//! below, and the longest match so far. The others are **lines**: one cache line of eight words; a
+//! word serves 32 of the node's 256 positions by a bitmap of runs and the index of the last run's
+//! slot (`word.rs`), so a level costs two memory accesses and one popcount, and no branch. The idea
+//! of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink (*Small forwarding tables
+//! for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's Poptrie (SIGCOMM 2015); that
+//! each word owns its block of slots is ours, and makes each change of 32 positions one atomic
+//! store.
 //!
 //! ```text
 //!         0-16 bits   16-24 bits   24-32 bits   32-40 bits ...
@@ -18,14 +18,12 @@
 //! IPv6    root ->     direct ->    line ->      line -> ...
 //! ```
 //!
-//! The root is 256 direct blocks side by side, each in the place of its first byte. Their memory is
-//! the system's until it is touched, so a table takes 2 KiB for each /8 that it uses. What ends
-//! within the first byte stands in the entries of all blocks below it: up to 256 entries for a /8,
-//! and for a shorter one as many blocks as it covers, one a step.
-//!
-//! Matches of direct blocks are not pushed down further: a walk remembers the last. Between lines
-//! of IPv6 they are, into the positions that have nothing of their own, so that the last slot of a
-//! walk is the answer (`push.rs`).
+//! The root's memory is the system's until it is touched, so a table takes 1 KiB (IPv6 2 KiB) for
+//! each /8 that it uses. Its entries are lines in IPv4 (`root.rs`): what ends within the first 16
+//! bits is pushed into the positions of the line that have nothing of their own, in steps. In IPv6
+//! they are direct blocks and the longest match, and a walk remembers the last one of both.
+//! Between lines of IPv6 matches are pushed down too, so that the last slot of a walk is the
+//! answer (`push.rs`).
 //!
 //! # Callers
 //!

@@ -6,6 +6,7 @@
 //! interface, and nothing is left.
 
 use floodwall_device::host_bpf::{carries, interface};
+use floodwall_device::{HalfStanding, Placement};
 
 use crate::error::GuardError;
 use crate::facts::{Facts, ListeningPorts};
@@ -63,6 +64,7 @@ pub fn check(name: &str, ports: &[u16]) -> Vec<GuardFinding> {
         0 => GuardFinding::breaks(GuardError::CookiesOff.to_string()),
         _ => GuardFinding::well("net.ipv4.tcp_syncookies is on"),
     });
+    found.extend(half(name));
     let listening = ListeningPorts::read();
     found.extend(ports.iter().map(|port| match listening.has(*port) {
         true => GuardFinding::well(format!("a socket listens on port {port}")),
@@ -77,4 +79,23 @@ pub fn check(name: &str, ports: &[u16]) -> Vec<GuardFinding> {
         found.extend(trial::findings(ports));
     }
     found
+}
+
+/// Whether the receive half goes before programs on its core.
+fn half(name: &str) -> Option<GuardFinding> {
+    let remedy = "under flood its ring overflows while a program has the core, and clients are \
+                  lost with the flood: `--kernel-half napi-thread` puts it into threads that go \
+                  before programs while the guard runs (CAP_SYS_NICE)";
+    Some(match Placement::look(name).ok()? {
+        HalfStanding::Absent => return None,
+        HalfStanding::Interrupts => GuardFinding::may(format!(
+            "the receive half of {name} runs where interrupts put it; {remedy}"
+        )),
+        HalfStanding::Threads { nice: 0.. } => GuardFinding::may(format!(
+            "the receive half of {name} has threads, which take turns with programs; {remedy}"
+        )),
+        HalfStanding::Threads { nice } => GuardFinding::well(format!(
+            "the receive half of {name} has threads that go before programs (nice {nice})"
+        )),
+    })
 }

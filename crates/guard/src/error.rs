@@ -2,6 +2,7 @@
 
 use std::io;
 
+use floodwall_device::DeviceError;
 use thiserror::Error;
 
 /// Why an interface cannot be guarded.
@@ -61,4 +62,7 @@ pub enum GuardError {
     /// Something could not be pinned.
     #[error("{0} cannot be pinned: {1}; it takes a BPF file system: mount -t bpf bpf /sys/fs/bpf")]
     Pin(String, io::Error),
+    /// The interface's receive half has no place before programs.
+    #[error("{0} (without --kernel-half it stays where it is)")]
+    Half(#[from] DeviceError),
 }

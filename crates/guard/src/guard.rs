@@ -16,6 +16,7 @@ use floodwall_bpf::cookie::host::{
 use floodwall_device::host_bpf::{
     HostLink, HostProgram, boot_nanos, carries, interface, wall_nanos,
 };
+use floodwall_device::{NapiPolicy, NapiPriority, Placement, PlacementConfig, PlacementReport};
 use floodwall_syncache::Secret;
 
 use crate::addresses;
@@ -28,16 +29,16 @@ use crate::rules::{self, RuleWatch};
 use crate::status::{self, PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
-const WAKES: u64 = 1_342;
+const SYN_WINDOW_WAKES: u64 = 1_342;
 /// Nanoseconds of its rate that a prefix may send at once.
 const UDP_BURST: u64 = 250_000_000;
 /// Looks to which addresses are read once: a second.
-const SELDOM: u32 = 4;
+const ADDRESS_LOOKS: u32 = 4;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
 /// Windows of 134 ms in a second, in which datagrams of unproven sources are counted.
-const WINDOWS: f64 = 1e9 / (1_u64 << 27) as f64;
+const WINDOWS_PER_SECOND: f64 = 1e9 / (1_u64 << 27) as f64;
 
 /// When SYNs are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +91,9 @@ pub struct GuardConfig {
     pub own_secret: bool,
     /// Rules of the packet filter that break connections are no reason not to start.
     pub ignore_rules: bool,
+    /// While it runs, the interface's receive half is in threads that go before programs, so that
+    /// the card's ring is looked at in time. Their rank is given back at the end.
+    pub half_first: bool,
 }
 
 /// What `follow` compares with.
@@ -114,6 +118,8 @@ pub struct Guard {
     loaded: Loaded,
     settings: HostSettings,
     seen: Seen,
+    // Given back first, while the interface still has the half that XDP gives to a veth.
+    half: Option<Placement>,
     // In the order in which they leave: XDP first, so that no cookie is made that is not redeemed.
     _classify: HostLink,
     _adopt: HostLink,
@@ -141,7 +147,7 @@ fn settings(
         always,
         paused: false,
         ending: false,
-        wakes: WAKES,
+        wakes: SYN_WINDOW_WAKES,
         watch_shift: u64::from(watch_shift),
         wall_offset: wall_offset(),
         generation: 0,
@@ -152,8 +158,9 @@ fn settings(
         burst: UDP_BURST,
         unproven: match always {
             true => 0,
-            false => (f64::from(config.udp_unproven) / WINDOWS).ceil() as u64,
+            false => (f64::from(config.udp_unproven) / WINDOWS_PER_SECOND).ceil() as u64,
         },
+        own_filter: 0,
     }
 }
 
@@ -204,9 +211,10 @@ impl Guard {
                 secret = last;
             }
         }
-        let settings = settings(&config, &facts, index, (secret, clock));
+        let mut settings = settings(&config, &facts, index, (secret, clock));
         let mut addresses = BTreeSet::new();
         follow_addresses(&loaded, &mut addresses)?;
+        settings.own_filter = own_filter(&addresses);
         let none = vec![0; count];
         let seen = Seen {
             facts,
@@ -222,8 +230,15 @@ impl Guard {
         };
         write(&loaded, &settings, true)?;
         let (classify, adopt) = attach(&config, &loaded, index, before)?;
+        let half = config.half_first.then(|| place_half(&config.interface)).transpose()?;
         let settings = HostSettings { generation: 1, ..settings };
-        Ok(Self { config, loaded, settings, seen, _classify: classify, _adopt: adopt })
+        Ok(Self { config, loaded, settings, seen, half, _classify: classify, _adopt: adopt })
+    }
+
+    /// Where the interface's receive half runs, where that was asked for, and what lacks.
+    #[must_use]
+    pub fn half(&self) -> Option<&PlacementReport> {
+        self.half.as_ref().map(Placement::report)
     }
 
     /// Looks at everything that the programs depend on, and tells them. Returns what has changed.
@@ -248,6 +263,12 @@ impl Guard {
             self.settings.paused = !is_on;
             self.seen.facts = facts;
         }
+        self.seen.looks = self.seen.looks.wrapping_add(1);
+        // Where the table of routes is large this takes a while.
+        if self.seen.looks.is_multiple_of(ADDRESS_LOOKS) {
+            follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+            self.settings.own_filter = own_filter(&self.seen.addresses);
+        }
         let offset = wall_offset();
         let drift = offset.wrapping_sub(self.settings.wall_offset).cast_signed().unsigned_abs();
         let turns = drift > SET_BY;
@@ -256,11 +277,6 @@ impl Guard {
         }
         if turns || self.settings != before {
             self.tell(turns)?;
-        }
-        self.seen.looks = self.seen.looks.wrapping_add(1);
-        // Where the table of routes is large this takes a while.
-        if self.seen.looks.is_multiple_of(SELDOM) {
-            follow_addresses(&self.loaded, &mut self.seen.addresses)?;
         }
         let carries = carries(&self.config.interface).unwrap_or(false);
         if carries != self.seen.carries {
@@ -375,6 +391,16 @@ impl Guard {
     pub const PERIOD: Duration = Duration::from_millis(250);
 }
 
+/// Puts the interface's receive half before programs.
+fn place_half(name: &str) -> Result<Placement, GuardError> {
+    let config = PlacementConfig {
+        half: NapiPolicy::NapiThread,
+        cores: Vec::new(),
+        rank: NapiPriority::Guarding,
+    };
+    Ok(Placement::take(name, &config)?)
+}
+
 /// Each protected port with its number and protocol.
 fn numbered(config: &GuardConfig) -> impl Iterator<Item = (u8, &'static str, u16)> + '_ {
     let tcp = config.ports.iter().map(|port| ("tcp", *port));
@@ -421,6 +447,10 @@ fn write(loaded: &Loaded, settings: &HostSettings, new_keys: bool) -> io::Result
         put(HostSettings { generation: settings.generation + 1, ..*settings }.words())?;
     }
     Ok(())
+}
+
+fn own_filter(addresses: &BTreeSet<[u8; 16]>) -> u64 {
+    addresses.iter().fold(0, |filter, address| filter | HostSettings::own_bit(*address))
 }
 
 fn follow_addresses(loaded: &Loaded, seen: &mut BTreeSet<[u8; 16]>) -> io::Result<()> {

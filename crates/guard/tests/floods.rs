@@ -83,6 +83,47 @@ fn connections_succeed_beside_each_flood_and_a_standing_one_goes_on() {
     standing.read_exact(&mut bytes).unwrap();
 }
 
+/// Connections that the kernel's tracker knows in this namespace; `None` without a tracker.
+fn tracked() -> Option<u64> {
+    let path = "/proc/sys/net/netfilter/nf_conntrack_count";
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// With a rule that has the kernel track connections a flood fills the tracker; behind the guard it
+/// leaves nothing there.
+#[test]
+fn a_flood_behind_the_guard_is_not_tracked() {
+    let Some(rig) = Rig::new() else { return };
+    let follows = nft("add table inet track")
+        && nft("add chain inet track in { type filter hook input priority 0 ; }")
+        && nft("add rule inet track in ct state new counter");
+    let Some(none) = tracked().filter(|_| follows) else {
+        return rig::skip("no connection tracking by nft (Debian: nftables)");
+    };
+    routes();
+    for v6 in [false, true] {
+        echo(server(v6, PORT));
+        let flood = |kinds: &'static [u8]| {
+            rig.run(move || {
+                let send = |kind: &u8| Flood::new(server(v6, PORT), *kind).send(500);
+                kinds.iter().for_each(send);
+            });
+        };
+        flood(&[SYN]);
+        let filled = tracked().unwrap();
+        assert!(filled > none + 100, "{none} and {filled}: the rule follows connections");
+        let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+        flood(&KINDS);
+        let honest = 10;
+        for _ in 0..honest {
+            rig.run(move || connect_and_echo(server(v6, PORT))).unwrap();
+        }
+        let after = tracked().unwrap();
+        assert!(after <= filled + honest, "{filled} and {after}, IPv6 {v6}");
+        assert!(counted(&guard, "syn_answered") > 100, "{:?}", guard.status());
+    }
+}
+
 /// The loudest prefix is told, with its port and reason; sources that are all different are not
 /// above it.
 #[test]

@@ -11,17 +11,22 @@ mod rig;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use floodwall_guard::Watch;
-use rig::{Rig, config, counted, server, skip, start};
+use rig::{Flood, Rig, config, counted, server, skip, start};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const NGINX: u16 = 8080;
 const REDIS: u16 = 6379;
 const SSHD: u16 = 2222;
+/// A second port of nginx.
+const SECOND: u16 = 8081;
 
 fn is_deep() -> bool {
     std::env::var_os("FLOODWALL_DEEP").is_some()
@@ -80,22 +85,27 @@ fn nginx(port: u16, bytes: usize) -> Option<(Server, u64)> {
     hasher.write(&text);
     std::fs::write(folder.join("large"), text).unwrap();
     std::fs::write(folder.join("small"), "a small file\n").unwrap();
+    configure_nginx(&folder, "master_process off;", &format!("listen {port}; listen [::]:{port};"));
+    Some((start_nginx(folder, port)?, hasher.finish()))
+}
+
+/// Writes the file that nginx reads at its start and when it is reloaded.
+fn configure_nginx(folder: &Path, head: &str, listens: &str) {
     let here = folder.display();
     let config = format!(
-        "daemon off; master_process off; pid {here}/pid; error_log {here}/error; user root;
+        "daemon off; {head} pid {here}/pid; error_log {here}/error; user root;
          events {{ worker_connections 512; }}
          http {{ access_log off; keepalive_requests 1000000; client_body_temp_path {here}/b;
          proxy_temp_path {here}/p; fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u;
-         scgi_temp_path {here}/s; server {{ listen {port}; listen [::]:{port}; root {here}; }} }}"
+         scgi_temp_path {here}/s; server {{ {listens} root {here}; }} }}"
     );
-    let path = folder.join("conf");
-    std::fs::write(&path, config).unwrap();
+    std::fs::write(folder.join("conf"), config).unwrap();
+}
+
+fn start_nginx(folder: PathBuf, port: u16) -> Option<Server> {
     let mut command = Command::new("/usr/sbin/nginx");
-    command.arg("-c").arg(path);
-    Some((
-        Server::start("nginx (Debian: nginx-light)", folder, &mut command, port)?,
-        hasher.finish(),
-    ))
+    command.arg("-c").arg(folder.join("conf"));
+    Server::start("nginx (Debian: nginx-light)", folder, &mut command, port)
 }
 
 fn redis() -> Option<Server> {
@@ -332,6 +342,89 @@ fn redis_answers_behind_the_guard() {
         assert_eq!(answers, b"+PONG\r\n+OK\r\n:2\r\n");
     }
     assert_eq!(counted(&guard, "adopted"), 2);
+}
+
+/// What nginx listens on at its n-th configuration: one more worker each time, each with a socket
+/// of its own in the group of the port, and every other time a second port.
+fn reconfigure(folder: &Path, n: usize) {
+    let listens = |port: u16| format!("listen {port} reuseport; listen [::]:{port} reuseport;");
+    let second = if n % 2 == 1 { listens(SECOND) } else { String::new() };
+    let head = format!("worker_processes {};", n + 1);
+    configure_nginx(folder, &head, &(listens(NGINX) + &second));
+}
+
+/// Requests of the client's, each on a connection of its own, until `ended`: how many, and how many
+/// of them failed.
+fn requests(to: SocketAddr, ended: &AtomicBool) -> (usize, usize) {
+    let (mut asked, mut failed) = (0, 0);
+    while !ended.load(Ordering::Relaxed) {
+        let got = std::panic::catch_unwind(|| get(&mut BufReader::new(connected(to)), "small"));
+        asked += 1;
+        failed += usize::from(got.is_err());
+    }
+    (asked, failed)
+}
+
+/// New listeners, and new members of groups of them, are found by the next SYN.
+#[test]
+fn nginx_loses_no_client_while_it_is_reloaded_under_a_flood() {
+    let Some(rig) = Rig::new() else { return };
+    assert!(rig::ip(&format!("route add 198.18.0.0/15 via {}", rig::CLIENT.0)));
+    assert!(rig::ip(&format!("route add 2001:db8::/32 via {}", rig::CLIENT.1)));
+    let folder = folder("reload");
+    std::fs::write(folder.join("small"), "a small file\n").unwrap();
+    reconfigure(&folder, 0);
+    let Some(nginx) = start_nginx(folder.clone(), NGINX) else { return };
+    let master = rustix::process::Pid::from_raw(nginx.child.id().cast_signed()).unwrap();
+    let Some(guard) = start(config(&[NGINX, SECOND], Watch::Always)) else { return };
+    for v6 in [false, true] {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (clients, flood) = rig.run({
+            let ended = Arc::clone(&ended);
+            move || {
+                let stop = Arc::clone(&ended);
+                let clients = thread::spawn(move || requests(server(v6, NGINX), &stop));
+                let flood = thread::spawn(move || {
+                    let floods = [(NGINX, 0x02), (NGINX, 0x10), (SECOND, 0x02)];
+                    let mut floods = floods.map(|(port, kind)| Flood::new(server(v6, port), kind));
+                    // Bounded in any case.
+                    for _ in 0..3000 {
+                        if ended.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        floods.iter_mut().for_each(|flood| flood.send(100));
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                });
+                (clients, flood)
+            }
+        });
+        for n in 1..=4 {
+            let reloaded = Instant::now();
+            reconfigure(&folder, n);
+            rustix::process::kill_process(master, rustix::process::Signal::HUP).unwrap();
+            if n % 2 == 1 {
+                // By the loopback, which is not guarded.
+                let is_there = || TcpStream::connect(server(v6, SECOND)).is_ok();
+                let until = reloaded + PATIENCE;
+                while !is_there() {
+                    assert!(Instant::now() < until, "nginx does not listen on its second port");
+                    thread::sleep(Duration::from_millis(2));
+                }
+                rig.run(move || get(&mut BufReader::new(connected(server(v6, SECOND))), "small"));
+            }
+            thread::sleep(Duration::from_millis(300).saturating_sub(reloaded.elapsed()));
+        }
+        ended.store(true, Ordering::Relaxed);
+        let (asked, failed) = clients.join().unwrap();
+        flood.join().unwrap();
+        assert_eq!(failed, 0, "of {asked}, IPv6 {v6}: {:?}", guard.status());
+        assert!(asked > 20, "{asked}");
+    }
+    let seen = |name| counted(&guard, name);
+    assert!(seen("adopted") > 40 && seen("ack_forged") > 1000, "{:?}", guard.status());
+    // Those of the loopback are not counted.
+    assert_eq!(seen("not_adopted"), 0);
 }
 
 #[test]

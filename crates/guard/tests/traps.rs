@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use floodwall_device::{HalfStanding, Placement};
 use floodwall_guard::{GuardConfig, GuardError, Notice, Trouble, Watch};
 use rig::{IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start, sysctl};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
@@ -60,16 +61,31 @@ fn nothing_is_left_behind() {
     connect();
     let before = everything();
     assert!(before.len() > 100, "settings are read");
-    let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
-    connect();
-    assert_eq!(counted(&guard, "adopted"), 1);
-    assert_ne!(said("ip -d link"), before["ip -d link"], "the program shows");
-    drop(guard);
-    connect();
-    let after = everything();
-    let changed: Vec<_> =
-        before.iter().filter(|(key, text)| after.get(*key) != Some(text)).collect();
-    assert!(changed.is_empty(), "{changed:?}");
+    assert_eq!(Placement::look(IFACE).unwrap(), HalfStanding::Absent);
+    for half_first in [false, true] {
+        let own = GuardConfig { half_first, ..config(&[PORT], Watch::Always) };
+        let guard = match floodwall_guard::Guard::start(own.clone()) {
+            Err(GuardError::Half(why)) => return skip(&why.to_string()),
+            Ok(guard) => guard,
+            Err(_) => match start(own) {
+                Some(guard) => guard,
+                None => return,
+            },
+        };
+        connect();
+        assert_eq!(counted(&guard, "adopted"), 1);
+        assert_ne!(said("ip -d link"), before["ip -d link"], "the program shows");
+        let half = Placement::look(IFACE).unwrap();
+        let goes_first = matches!(half, HalfStanding::Threads { nice: ..0 });
+        assert_eq!(goes_first, half_first, "{half:?}, {:?}", guard.half());
+        drop(guard);
+        connect();
+        assert_eq!(Placement::look(IFACE).unwrap(), HalfStanding::Absent);
+        let after = everything();
+        let changed: Vec<_> =
+            before.iter().filter(|(key, text)| after.get(*key) != Some(text)).collect();
+        assert!(changed.is_empty(), "{changed:?}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@
 
 use floodwall_base::{Instant, Seq};
 
-use crate::memory::{FIRST, FLOOR};
+use crate::memory::{HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::queue::ByteQueue;
 use crate::tuning::Tuning;
 
@@ -59,6 +59,8 @@ pub(crate) struct ReceiveState {
     pub(crate) lent: u32,
     /// True bytes that the memory limit of all connections lets it hold (`memory.rs`).
     pub(crate) allowed: u32,
+    /// The same of the send half. Here are four bytes of room.
+    pub(crate) send_allowed: u32,
     pub(crate) queue: ByteQueue,
     /// Auto-tuning of `limit`.
     pub(crate) tuning: Tuning,
@@ -85,6 +87,7 @@ impl ReceiveState {
             answered: Instant::ORIGIN,
             lent: 0,
             allowed: u32::MAX,
+            send_allowed: u32::MAX,
             queue: ByteQueue::new(),
             tuning: Tuning::new(most, now),
         }
@@ -147,7 +150,7 @@ impl ReceiveState {
     /// Whether a segment is refused although it fits the promised window: the memory limit of all
     /// connections is reached (`full`), and this one holds more than its floor.
     pub(crate) const fn is_refused(&self, other_held: u32, full: bool) -> bool {
-        full && self.held().saturating_add(other_held) > FLOOR
+        full && self.held().saturating_add(other_held) > HALF_FLOOR
     }
 
     /// The window that may be offered now, in bytes from `nxt` on, accounted in true bytes.
@@ -202,7 +205,7 @@ impl ReceiveState {
 
 /// The initial limit.
 pub(crate) fn first_limit(most: u32, tuned: bool) -> u32 {
-    if tuned { most.min(FIRST) } else { most }
+    if tuned { most.min(HALF_LIMIT_FIRST) } else { most }
 }
 
 /// The window scale for windows of `limit` bytes (RFC 7323 section 2.3: at most 14).

@@ -45,6 +45,8 @@ pub(crate) struct SendState {
     pub(crate) fin: bool,
     /// The FIN was sent, and is counted in `nxt`.
     pub(crate) fin_sent: bool,
+    /// Several prefixes hold memory, and not little (`memory.rs`).
+    pub(crate) is_scarce: bool,
     /// Sent and not acknowledged.
     sent: ByteQueue<true>,
     /// Not sent yet.
@@ -66,6 +68,7 @@ impl SendState {
             shift: 0,
             fin: false,
             fin_sent: false,
+            is_scarce: false,
             sent: ByteQueue::new(),
             unsent: ByteQueue::new(),
         }

@@ -1,8 +1,9 @@
-//! A download over a round trip of 300 ms beside 64 readers of another network that take little of
-//! much: Linux clients against `floodwall run`, over a TAP and a long cable behind a router.
+//! A download over a round trip of 300 ms, or 20, beside 64 readers of another network that take
+//! little of much, or 300: Linux clients against `floodwall run`, over a TAP and a long cable behind
+//! a router.
 //!
-//! Claims: no download is reset, and it keeps a third of its goodput at least (90 % is the aim).
-//! What it has alone is measured with `FLOODWALL_DEEP=1` only: it takes two minutes.
+//! Claims: no download is reset, and beside 64 it keeps 90 % of the goodput that it has alone, in
+//! the same run. That takes minutes: `FLOODWALL_DEEP=1`; by default it is not reset beside 64.
 
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]
 
@@ -24,9 +25,11 @@ use crate::site::{Host, Site};
 const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 const FLAGS: &str = "--address 10.77.0.1/16 --address fd77::1/48 --gateway 10.77.3.1 \
                      --gateway fd77:0:0:3::1 --service http:8080";
-/// Half the round trip.
-const ONE_WAY: Duration = Duration::from_millis(150);
-const READERS: usize = 64;
+/// Readers, and the hundredths of its goodput that a download keeps beside them: by default, and in
+/// the long form too. At 300 ms beside 300 readers 90 are missed (docs/benchmarks.md).
+const READERS: [(usize, u64); 2] = [(64, 90), (300, 50)];
+/// The cable's queue is for four of these at least.
+const HALF: Duration = Duration::from_millis(50);
 /// Longest time that a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(8);
 const HUGE: &[u8] = b"GET /bytes/100000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -50,7 +53,7 @@ fn end(name: &str, v4: &str, v6: &str) -> Option<Tun> {
 }
 
 /// A host at the far end of a cable behind a router.
-fn far_away(router: &Host) -> Option<(Host, Cable)> {
+fn far_away(router: &Host, one_way: Duration) -> Option<(Host, Cable)> {
     let near = router.inside(|| {
         set("net/ipv4/ip_forward", "1");
         set("net/ipv6/conf/all/forwarding", "1");
@@ -66,7 +69,7 @@ fn far_away(router: &Host) -> Option<(Host, Cable)> {
         set("net/ipv4/tcp_no_metrics_save", "1");
         Some(tun)
     })?;
-    let config = CableConfig { rate: 100_000_000, delay: ONE_WAY, queue: 4 * ONE_WAY };
+    let config = CableConfig { rate: 100_000_000, delay: one_way, queue: 4 * one_way.max(HALF) };
     Some((far, Cable::lay([near, its], config)))
 }
 
@@ -89,9 +92,9 @@ fn download(far: &Host, time: Duration) -> u64 {
     })
 }
 
-/// Takes 2.9 kB of each every 80 ms until it is over.
-fn drip(is_over: &AtomicBool) {
-    let mut readers: Vec<_> = (0..READERS).map(|n| connect(n).unwrap()).collect();
+/// So many take 2.9 kB each every 80 ms until it is over.
+fn drip(readers: usize, is_over: &AtomicBool) {
+    let mut readers: Vec<_> = (0..readers).map(|n| connect(n).unwrap()).collect();
     readers.iter().for_each(|reader| reader.set_nonblocking(true).unwrap());
     while !is_over.load(Ordering::Relaxed) {
         readers.iter_mut().for_each(|reader| _ = reader.read(&mut [0; 2900]));
@@ -99,35 +102,47 @@ fn drip(is_over: &AtomicBool) {
     }
 }
 
-#[test]
-fn a_distant_download_is_not_reset_beside_readers_that_take_little_of_much() {
-    inside_alone(|| {
-        let site = Site::new(1500);
-        let [attacker, router] = [9, 3].map(|number| site.host_of_own_network(number));
-        let Some((far, cable)) = far_away(&router) else { return };
-        let Some(instance) = Instance::start(&site, Kind::Tap, FLAGS) else { return };
-        let ping = |ours: &str| far.is_answered(ours);
-        assert!(OURS.into_iter().all(|ours| until(PATIENCE, || ping(ours))), "it is far away");
-        let (rounds, time) = if is_deep() { (5, 10) } else { (1, 3) };
-        let time = Duration::from_secs(time);
-        let all = || (0..rounds).map(|_| download(&far, time)).sum::<u64>();
-        let alone = if is_deep() { all() } else { 0 };
+/// Downloads alone, in the long form, and beside readers.
+fn measure(one_way: Duration) {
+    let site = Site::new(1500);
+    let [attacker, router] = [9, 3].map(|number| site.host_of_own_network(number));
+    let Some((far, cable)) = far_away(&router, one_way) else { return };
+    let Some(instance) = Instance::start(&site, Kind::Tap, FLAGS) else { return };
+    let ping = |ours: &str| far.is_answered(ours);
+    assert!(OURS.into_iter().all(|ours| until(PATIENCE, || ping(ours))), "it is far away");
+    let (rounds, time, times) = if is_deep() { (3, 10, 2) } else { (1, 3, 1) };
+    let time = Duration::from_secs(time);
+    let all = || (0..rounds).map(|_| download(&far, time)).sum::<u64>();
+    let alone = if is_deep() { all() } else { 0 };
+    for (readers, least) in READERS.into_iter().take(times) {
         let is_over = AtomicBool::new(false);
         let beside: u64 = thread::scope(|scope| {
-            scope.spawn(|| attacker.inside(|| drip(&is_over)));
+            scope.spawn(|| attacker.inside(|| drip(readers, &is_over)));
             pause(Duration::from_secs(1));
             let beside = all();
             is_over.store(true, Ordering::Relaxed);
             beside
         });
         tell(&format!(
-            "{beside} bytes beside {READERS} readers, {alone} alone; {:?} packets lost on cable",
+            "{one_way:?} each way: {beside} bytes beside {readers} readers, {alone} alone; {:?} packets \
+             lost on cable",
             cable.drops()
         ));
         // None was reset, or `download` had panicked.
-        assert!(beside > 500_000, "{beside} bytes");
-        // 90 % is the aim, and is missed (docs/benchmarks.md).
-        assert!(beside * 3 >= alone, "{beside} of {alone} bytes");
-        instance.end();
-    });
+        assert!(beside > 500_000, "{beside} bytes beside {readers}");
+        assert!(beside * 100 >= alone * least, "{beside} of {alone} bytes beside {readers}");
+    }
+    instance.end();
+}
+
+#[test]
+fn a_distant_download_keeps_its_goodput_beside_readers_that_take_little_of_much() {
+    inside_alone(|| measure(Duration::from_millis(150)));
+}
+
+#[test]
+fn a_nearer_download_keeps_its_goodput_beside_readers_that_take_little_of_much() {
+    if is_deep() {
+        inside_alone(|| measure(Duration::from_millis(10)));
+    }
 }

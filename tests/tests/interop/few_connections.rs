@@ -10,23 +10,27 @@
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
+use crate::command::ip;
 use crate::instance::Instance;
-use crate::link::Kind;
-use crate::namespace::{inside_alone, pause, skip, tell};
-use crate::site::{Host, Site};
+use crate::link::{Kind, give_v6};
+use crate::namespace::{inside_alone, is_deep, pause, skip, tell};
+use crate::site::{ETH, Host, Site};
 
 /// Ours, of both families.
 const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 const FLAGS: &str = "--address 10.77.0.1/16 --address fd77::1/48 --service http:8080 \
                      --service http:8081 --service tcp-echo:7";
+/// The attacker's addresses where it has two networks, of both families.
+const OTHERS: [[&str; 2]; 2] = [["10.77.9.1", "fd77:0:0:9::1"], ["10.77.10.1", "fd77:0:0:a::1"]];
 /// Places of connections by default, and connections that are more than that.
 const PLACES: usize = 16_384;
 const MANY: usize = 17_000;
@@ -292,4 +296,115 @@ fn heads_that_come_byte_by_byte_take_their_share_of_a_turn() {
         },
         |_| (),
     );
+}
+
+/// A connection from the attacker's one network or the other.
+fn connect_from(number: usize, port: u16) -> std::io::Result<TcpStream> {
+    let from: IpAddr = OTHERS[number / 2 % 2][number % 2].parse().unwrap();
+    let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::new(from, 0))?;
+    rustix::net::connect(&socket, &ours(number, port))?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// What one client of the mixture does, again and again.
+#[derive(Clone, Copy)]
+enum Habit {
+    /// Exchanges something small, then sends one byte a second.
+    KeepsAlive,
+    /// Has closed its direction, and reads a little of much.
+    HalfClosed,
+    /// Sends a body byte by byte that it has announced.
+    SlowPost,
+    /// Resets, and connects again.
+    Churns,
+    /// Reads nothing of much, with the smallest buffer there is.
+    NoWindow,
+}
+
+const HABITS: [Habit; 5] =
+    [Habit::KeepsAlive, Habit::HalfClosed, Habit::SlowPost, Habit::Churns, Habit::NoWindow];
+
+impl Habit {
+    fn begin(self, number: usize) -> std::io::Result<TcpStream> {
+        let port = if matches!(self, Self::KeepsAlive) { 7 } else { 8080 };
+        let mut stream = connect_from(number, port)?;
+        let much = b"GET /bytes/1000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
+        match self {
+            Self::KeepsAlive => {
+                stream.write_all(&[b'k'; 300])?;
+                stream.read_exact(&mut [0; 300])?;
+            }
+            Self::HalfClosed => {
+                stream.write_all(much)?;
+                stream.shutdown(Shutdown::Write)?;
+            }
+            Self::SlowPost => stream
+                .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")?,
+            Self::Churns => rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?,
+            Self::NoWindow => {
+                rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 1)?;
+                stream.write_all(much)?;
+            }
+        }
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// Goes on; whether another connection is to take its place.
+    fn go_on(self, stream: &mut TcpStream, turn: usize) -> bool {
+        let said = match self {
+            Self::KeepsAlive if turn.is_multiple_of(10) => stream.write(b"k"),
+            Self::SlowPost => stream.write(b"p"),
+            Self::HalfClosed => stream.read(&mut [0; 1000]),
+            Self::Churns => return true,
+            Self::KeepsAlive | Self::NoWindow => Ok(0),
+        };
+        said.is_err_and(|error| error.kind() != ErrorKind::WouldBlock)
+    }
+}
+
+/// As many of each habit as there are places for, of two networks, and each comes again that was
+/// reset.
+#[test]
+fn a_mixture_of_all_habits_of_two_networks_leaves_others_their_share() {
+    let (each, seconds) = if is_deep() { (3500, 30) } else { (400, 3) };
+    inside_alone(move || {
+        let Some(scene) = Scene::set_up() else { return };
+        scene.beside(|| {
+            assert!(ip(&format!("addr add 10.77.10.1/16 dev {ETH}")));
+            assert!(give_v6("fd77:0:0:a::1/48", ETH));
+            let end = Instant::now() + Duration::from_secs(seconds);
+            thread::scope(|scope| {
+                for habit in HABITS {
+                    scope.spawn(move || {
+                        let begin = |number| habit.begin(number);
+                        let mut all: Vec<_> = (0..each).filter_map(|n| begin(n).ok()).collect();
+                        let mut turn = 0;
+                        while Instant::now() < end {
+                            turn += 1;
+                            for (number, stream) in all.iter_mut().enumerate() {
+                                if habit.go_on(stream, turn + number)
+                                    && let Ok(next) = begin(number)
+                                {
+                                    *stream = next;
+                                }
+                            }
+                            let every = Duration::from_millis(100);
+                            pause(if matches!(habit, Habit::Churns) {
+                                Duration::ZERO
+                            } else {
+                                every
+                            });
+                        }
+                    });
+                }
+            });
+        });
+        scene.instance.end();
+    });
 }

@@ -9,6 +9,7 @@
 mod any_destination;
 mod chains;
 mod fragments;
+mod games;
 mod groups;
 mod headers;
 mod icmp;

@@ -13,6 +13,7 @@ use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr};
 use floodwall_tests::tcp::{Heard, TcpClient, heard};
 use floodwall_tests::{Rig, ethernet_config};
 use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::TcpOptionSet;
 
 const A: TcpFlags = TcpFlags::ACK;
 /// Places of the host: a sixteenth of what `run` and the attacks on it had. Rates are as measured:
@@ -55,7 +56,7 @@ impl World {
         Self::of(StackConfig { tcp_fair_memory: false, ..defaults }, services)
     }
 
-    fn with(places: usize, services: Vec<Box<dyn Application>>) -> Self {
+    pub(crate) fn with(places: usize, services: Vec<Box<dyn Application>>) -> Self {
         let config = StackConfig { tcp_connections_max: places, ..ethernet_config(HOST) };
         Self::of(config, services)
     }
@@ -79,7 +80,7 @@ impl World {
     }
 
     /// The services serve what waits.
-    fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         for service in &mut self.services {
             let (_, departed) = self.rig.sockets(|s| service.run(s, Units(64)));
             self.out.extend(departed.iter().filter_map(heard));
@@ -93,17 +94,23 @@ impl World {
     }
 
     /// What the host has sent to a client since this was asked last.
-    fn heard(&mut self, client: &TcpClient) -> Vec<Heard> {
+    pub(crate) fn heard(&mut self, client: &TcpClient) -> Vec<Heard> {
         let all = std::mem::take(&mut self.out);
         all.into_iter().filter(|it| it.to == client.from).collect()
     }
 
     /// Completes a handshake; `None` where it is refused.
     pub(crate) fn open(&mut self, from: IpAddr, port: u16) -> Option<Play> {
+        let from = SocketAddr::new(from, 1024 + (self.next.wrapping_add(1) % 60_000) as u16);
+        self.open_from(from, port)
+    }
+
+    /// The same from this port.
+    pub(crate) fn open_from(&mut self, from: SocketAddr, port: u16) -> Option<Play> {
         self.next += 1;
         let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
         let mut client = TcpClient::nth(self.next, family, port).timeless();
-        client.from = SocketAddr::new(from, 1024 + (self.next % 60_000) as u16);
+        client.from = from;
         self.out.clear();
         self.give(&client.syn());
         let answers = self.heard(&client);
@@ -116,14 +123,46 @@ impl World {
     }
 
     pub(crate) fn say(&mut self, play: &Play, flags: TcpFlags, text: &[u8]) {
-        let options = floodwall_wire::tcp_options::TcpOptionSet::NONE;
-        let frame = play.client.frame((play.seq, play.ack), flags, &options, text);
+        self.say_with(play, flags, &TcpOptionSet::NONE, text);
+    }
+
+    /// The same with options.
+    pub(crate) fn say_with(
+        &mut self,
+        play: &Play,
+        flags: TcpFlags,
+        options: &TcpOptionSet,
+        text: &[u8],
+    ) {
+        let frame = play.client.frame((play.seq, play.ack), flags, options, text);
         self.give(&frame);
+    }
+
+    /// One service listens no more, or again.
+    pub(crate) fn listen(&mut self, service: usize, listens: bool) {
+        let service = &mut self.services[service];
+        if listens {
+            self.rig.sockets(|s| service.start(s)).0.expect("a service");
+        } else {
+            self.rig.sockets(|s| service.stop(s));
+        }
+    }
+
+    /// The host's clock goes on by so much at once: nothing was done meanwhile.
+    pub(crate) fn jump(&mut self, time: Duration) {
+        self.rig.now += time;
+        self.wait(Duration::ZERO);
+    }
+
+    /// True bytes that connections hold, and how many connections there are.
+    pub(crate) fn held(&mut self) -> (u64, usize) {
+        let held = |s: &mut Sockets<'_>| s.tcp_with(|tcp, _| (tcp.memory_held(), tcp.len()));
+        self.rig.sockets(held).0.expect("TCP")
     }
 
     /// Sends a request and acknowledges the answer; the number of bytes that came. A reset is
     /// `None`.
-    fn ask(&mut self, play: &mut Play, text: &[u8]) -> Option<usize> {
+    pub(crate) fn ask(&mut self, play: &mut Play, text: &[u8]) -> Option<usize> {
         self.out.clear();
         self.say(play, A | TcpFlags::PSH, text);
         play.seq = play.seq.wrapping_add(text.len() as u32);
@@ -143,14 +182,14 @@ impl World {
     }
 }
 
-const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(crate) const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 pub(crate) fn http() -> Box<dyn Application> {
     Box::new(StreamService::new(StreamKind::Http, 80))
 }
 
-fn echo() -> Box<dyn Application> {
+pub(crate) fn echo() -> Box<dyn Application> {
     Box::new(TcpService::new(ServiceKind::Echo, 7))
 }
 
@@ -224,8 +263,7 @@ fn beside(family: Family, attack: Attack, rate: u32, millis: u32, ports: &[u16])
     assert!(evicted > 0, "{what}");
     // Everything is back once they have been given up.
     world.wait(Duration::from_secs(400));
-    let held = |s: &mut Sockets<'_>| s.tcp_with(|tcp, _| (tcp.memory_held(), tcp.len()));
-    let (memory, connections) = world.rig.sockets(held).0.expect("TCP");
+    let (memory, connections) = world.held();
     assert_eq!(memory, 0, "{what}");
     assert!(attack == Attack::Idle || connections < 8, "{what}: {connections} are left");
 }

@@ -55,10 +55,11 @@ impl Reader {
     }
 }
 
-/// What an honest download got beside so many readers, how many connections were reset, and how
-/// often one was ended for memory.
-fn download(mut world: World, family: Family, readers: u16) -> (u64, u64, u64) {
-    let open = |world: &mut World, n| Reader::open(world, family, 1, n % 200).expect("a place");
+/// What an honest download got beside so many readers of so many prefixes, how many connections
+/// were reset, and how often one was ended for memory.
+fn download(mut world: World, family: Family, readers: u16, prefixes: u16) -> (u64, u64, u64) {
+    let again = |world: &mut World, n| Reader::open(world, family, 1 + n % prefixes, n % 200);
+    let open = |world: &mut World, n| again(world, n).expect("a place");
     let mut slow: Vec<_> = (0..readers).map(|n| open(&mut world, n)).collect();
     // They have filled what they can before the honest one comes.
     let mut honest: Option<Reader> = None;
@@ -90,7 +91,7 @@ fn download(mut world: World, family: Family, readers: u16) -> (u64, u64, u64) {
         for (n, reader) in slow.iter_mut().enumerate() {
             if reader.gone {
                 // It comes again at once.
-                if let Some(again) = Reader::open(&mut world, family, 1, n as u16 % 200) {
+                if let Some(again) = again(&mut world, n as u16) {
                     *reader = again;
                 }
             } else if now % EVERY_MS == n as u64 % EVERY_MS {
@@ -107,11 +108,14 @@ fn download(mut world: World, family: Family, readers: u16) -> (u64, u64, u64) {
 fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_prefix() {
     for family in FAMILIES {
         let world = || World::new(vec![http()]);
-        let (alone, _, _) = download(world(), family, 0);
+        let (alone, _, _) = download(world(), family, 0, 1);
         assert!(alone > 5_000_000, "{alone}");
-        for readers in [64, 300] {
-            let (got, resets, ended) = download(world(), family, readers);
-            let what = format!("{family:?}, {readers} readers: {got} of {alone}, {resets} resets");
+        for (readers, prefixes) in [(64, 1), (300, 1), (64, 3)] {
+            let (got, resets, ended) = download(world(), family, readers, prefixes);
+            let what = format!(
+                "{family:?}, {readers} readers of {prefixes} prefixes: {got} of {alone}, {resets} \
+                 resets"
+            );
             assert!(got * 10 >= alone * 9, "{what}");
             // Each was counted once.
             assert_eq!(ended, resets, "{what}");
@@ -125,8 +129,8 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
 fn without_shares_of_memory_slow_readers_take_a_long_distance_download_s_window() {
     for family in FAMILIES {
         let world = || World::unfair(vec![http()]);
-        let (alone, _, _) = download(world(), family, 0);
-        let (got, _, _) = download(world(), family, 300);
+        let (alone, _, _) = download(world(), family, 0, 1);
+        let (got, _, _) = download(world(), family, 300, 1);
         assert!(got * 10 < alone * 9, "{family:?}: {got} of {alone}");
     }
 }

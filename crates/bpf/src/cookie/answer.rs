@@ -293,13 +293,17 @@ fn link(a: &mut Assembler, short: Label) {
 
 /// Cuts off what the SYN had behind the answer's end.
 fn cut(a: &mut Assembler, family: SegmentFamily, ways: &SynWays) {
+    let fits = a.label();
     a.load(AccessSize::Word, Register::R2, Register::R9, at::ANSWER)
         .add(Register::R2, i32::from(family.l4() + TCP_BYTES))
         .load(AccessSize::Word, Register::R1, Register::R9, at::FRAME)
         .compute_reg(Register::R2, Operation::Subtract, Register::R1)
+        // Linux's SYN and its answer are as long as each other.
+        .jump_if(Register::R2, JumpCondition::Equal, 0, fits)
         .copy(Register::R1, Register::R6)
         .call(Function::AdjustTail)
         .jump_if_word(Register::R0, JumpCondition::Differs, 0, ways.broken);
+    a.place(fits);
     count(a, Desk::Answered);
     a.jump(ways.answered);
 }

@@ -189,6 +189,8 @@ mod own {
     pub(super) const IS_QUERY: i16 = 292;
     /// Why the frame is dropped: a [`super::Tally`].
     pub(super) const REASON: i16 = 296;
+    /// [`super::HostSettings::own_filter`], eight bytes.
+    pub(super) const OWN_FILTER: i16 = 304;
 }
 
 /// Where things are on the stack, behind those of [`super::stack`].

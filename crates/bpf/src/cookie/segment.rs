@@ -15,7 +15,7 @@ pub(super) const TCP_BYTES: i16 = 20;
 pub(super) const OPTIONS_MAX: i16 = 40;
 const TCP: i32 = 6;
 /// The flags that say what a segment is: ACK, RST, SYN, FIN.
-const KIND: i32 = 0x17;
+const KIND_FLAGS: i32 = 0x17;
 const SYN: i32 = 0x02;
 
 /// The family of a packet.
@@ -102,7 +102,7 @@ pub fn find_syn(a: &mut Assembler, syn: Label, other: Label) {
         .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 9)
         .jump_if(Register::R1, JumpCondition::Differs, TCP, other)
         .load(AccessSize::Byte, Register::R1, Register::R7, SegmentFamily::V4.l4() + 13)
-        .compute(Register::R1, Operation::And, KIND)
+        .compute(Register::R1, Operation::And, KIND_FLAGS)
         .jump_if(Register::R1, JumpCondition::Differs, SYN, other)
         .load(AccessSize::Byte, Register::R1, Register::R7, L3)
         .jump_if(Register::R1, JumpCondition::Differs, 0x45, other)
@@ -118,7 +118,7 @@ pub fn find_syn(a: &mut Assembler, syn: Label, other: Label) {
     );
     reach(a, SegmentFamily::V6.l4() + TCP_BYTES, other);
     a.load(AccessSize::Byte, Register::R1, Register::R7, SegmentFamily::V6.l4() + 13)
-        .compute(Register::R1, Operation::And, KIND)
+        .compute(Register::R1, Operation::And, KIND_FLAGS)
         .jump_if(Register::R1, JumpCondition::Equal, SYN, syn)
         .jump(other);
 }
@@ -282,9 +282,24 @@ fn ports(a: &mut Assembler, family: SegmentFamily, odd: Label, zone: impl Fn(&mu
         );
 }
 
+/// Our own addresses, as `source` asks for them.
+#[derive(Clone, Copy)]
+pub(super) struct OwnAddresses {
+    /// A hash of them, 16 bytes each.
+    pub(super) map: i32,
+    /// Where in the scratch value a word has a bit for the low six bits of each address's last
+    /// byte: other sources need no look-up in the map.
+    pub(super) filter: Option<i16>,
+}
+
 /// Goes to `odd` with a packet from where no packet comes that is to be answered: `is_answerable`
 /// of `syncache` and the checks of `ip`.
-pub(super) fn source(a: &mut Assembler, family: SegmentFamily, own: Option<i32>, odd: Label) {
+pub(super) fn source(
+    a: &mut Assembler,
+    family: SegmentFamily,
+    own: Option<OwnAddresses>,
+    odd: Label,
+) {
     let (source, destination) = family.addresses();
     // From a group of the link.
     head(a, odd);
@@ -337,11 +352,21 @@ pub(super) fn source(a: &mut Assembler, family: SegmentFamily, own: Option<i32>,
         }
     }
     if let Some(own) = own {
-        a.map(Register::R1, own)
+        let other = a.label();
+        if let Some(filter) = own.filter {
+            a.load(AccessSize::Byte, Register::R1, Register::R7, destination - 1)
+                .compute(Register::R1, Operation::And, 63)
+                .load(AccessSize::Double, Register::R2, Register::R9, filter)
+                .compute_reg(Register::R2, Operation::ShiftRight, Register::R1)
+                .compute(Register::R2, Operation::And, 1)
+                .jump_if(Register::R2, JumpCondition::Equal, 0, other);
+        }
+        a.map(Register::R1, own.map)
             .copy(Register::R2, Register::R10)
             .add(Register::R2, i32::from(stack::SOURCE))
             .call(crate::Function::MapLookup)
             .jump_if(Register::R0, JumpCondition::Differs, 0, odd);
+        a.place(other);
     }
 }
 

@@ -3,12 +3,12 @@
 //! The arguments are parsed here, so that a syntax error is reported before the instance is
 //! contacted; errors of the instance are printed as they come.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::args::{AddressArgs, AskArgs, LinkArgs};
 use crate::exit::Exit;
 use crate::network::{LinkSettings, NetworkConfig};
+use crate::output;
 use crate::settings::parse::{self, WrongValue, wrong};
 use crate::show::{of_address, time};
 use crate::socket::request::ControlRequest;
@@ -83,29 +83,21 @@ fn show(network: NetworkConfig, only: Option<&str>, json: bool, addresses: bool)
             return Exit::Refused;
         }
     }
-    let text = match json {
-        true => document(&links, addresses),
-        false => links.iter().map(|link| in_words(link, addresses)).collect(),
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Ok(()) => Exit::Done,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            eprintln!("floodwall: cannot write to standard output: {error}");
-            Exit::Usage
-        }
+    if json {
+        return output::print_document(&document(&links, addresses));
     }
+    output::print(&links.iter().map(|link| in_words(link, addresses)).collect::<String>())
 }
 
 /// As `ip -j` has it.
-fn document(links: &[LinkSettings], addresses: bool) -> String {
+fn document(links: &[LinkSettings], addresses: bool) -> serde_json::Value {
     let mut all = serde_json::json!(links);
     if let (false, Some(links)) = (addresses, all.as_array_mut()) {
         for link in links.iter_mut().filter_map(serde_json::Value::as_object_mut) {
             link.remove("addr_info");
         }
     }
-    format!("{all}\n")
+    all
 }
 
 /// As `ip` has it.

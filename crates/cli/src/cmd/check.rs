@@ -4,14 +4,15 @@
 
 use crate::args::{CheckArgs, RunArgs};
 use crate::exit::Exit;
+use crate::output;
 use crate::settings::{self, RunSettings};
 
 /// Reads and judges the file; problems go to standard error, one a line.
 pub(crate) fn check(args: &CheckArgs) -> Exit {
     match settings::load(Some(&args.file), &RunArgs::default()) {
         Ok(settings) => {
-            println!("{}: good: {}", args.file.display(), summary(&settings));
-            Exit::Done
+            let file = output::shown(&args.file.display());
+            output::print(&format!("{file}: good: {}\n", summary(&settings)))
         }
         Err(problems) => {
             problems.iter().for_each(|problem| eprintln!("{problem}"));

@@ -14,7 +14,9 @@ use floodwall_drill::{COST_ROUNDS, CostReport, measure_costs};
 use floodwall_lab::Machine;
 use serde_json::json;
 
-const CODES: &str = "\
+use crate::output;
+
+const EXIT_CODES: &str = "\
 Exit codes:
   0  the table is right about every flood of the drill, within a factor of 1.5
   1  it is not (a debug build, a busy machine, or units that do not count what is done)
@@ -25,13 +27,13 @@ Example:
   floodwall cost --write costs.txt     for `floodwall drill --sim --costs costs.txt`";
 
 /// The table is wrong about a flood.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// It could not be measured or written.
 pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall cost`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct CostArgs {
     /// One JSON document on standard output; words for humans go to standard error
     #[arg(long)]
@@ -50,20 +52,20 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
     let terminal = std::io::stderr().is_terminal();
     let mut step = |what: &str, percent: usize| {
         if terminal {
-            eprint!("\r{what}: {percent} %        ");
+            progress(&format!("\r{what}: {percent} %        "));
         }
     };
     let rounds = usize::try_from(args.rounds).unwrap_or(COST_ROUNDS);
     let report = measure_costs(rounds, 1, &mut step);
     if terminal {
-        eprint!("\r\x1b[K");
+        progress("\r\x1b[K");
     }
     let told = report
         .map_err(|error| error.to_string())
         .and_then(|report| tell(args, &report).map(|()| report.passed));
     match told {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall cost: {error}");
             NOT_RUN.into()
@@ -71,17 +73,20 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
     }
 }
 
+/// The line of progress on a terminal; where that is gone, it is lost.
+fn progress(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 fn tell(args: &CostArgs, report: &CostReport) -> Result<(), String> {
     let machine = Machine::here();
-    let mut out = std::io::stdout().lock();
-    // A reader that closes the pipe early must not change the exit code.
-    let _ = if args.json {
-        eprint!("{report}");
+    if args.json {
+        eprintln!("{report}");
         let document = json!({ "machine": machine, "costs": report });
-        writeln!(out, "{document:#}")
+        output::try_print(&format!("{document:#}\n"))?;
     } else {
-        write!(out, "{report}")
-    };
+        output::try_print(&report.to_string())?;
+    }
     args.write.as_deref().map_or(Ok(()), |path| write_table(path, report, &machine))
 }
 

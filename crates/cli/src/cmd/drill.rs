@@ -3,8 +3,9 @@
 //! Progress goes to standard error, the table (or, with `--json`, one document) to standard
 //! output. Its exit codes are its own: a floor that does not hold is a result, not a refusal.
 
+use std::error::Error;
 use std::fs;
-use std::io::Write;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,8 +17,9 @@ use floodwall_drill::{
 };
 
 use crate::html::{self, HtmlPage};
+use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  every floor holds
   1  a floor does not hold
@@ -29,13 +31,13 @@ Example:
   sudo floodwall drill --tap      the Linux kernel as the honest client";
 
 /// A floor does not hold.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The drill could not be run, for a usage error too.
 pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall drill`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DrillArgs {
     /// In a simulated world, in virtual time: the same seed gives the same report, byte for byte
     #[arg(long)]
@@ -95,9 +97,10 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
         return NOT_RUN.into();
     }
     let report = run(&options, to_stderr().as_mut());
-    match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
+    let told = report.map_err(Into::into);
+    match told.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall drill: {error}");
             NOT_RUN.into()
@@ -188,22 +191,18 @@ fn page(report: &Report) -> HtmlPage {
     page
 }
 
-fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {
+fn tell(args: &DrillArgs, report: &Report) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = &args.report {
         let written = page(report).write(folder);
         let path =
             written.map_err(|source| DrillError::System { action: "write the report", source })?;
         eprintln!("floodwall drill: report: {}", path.display());
     }
-    let mut out = std::io::stdout().lock();
-    // A reader that closes the pipe early must not change the exit code.
-    let _ = if args.json {
+    if args.json {
         eprintln!("\n{report}");
-        writeln!(out, "{}", report.to_json()?)
-    } else {
-        write!(out, "\n{report}")
-    };
-    Ok(())
+        return Ok(output::try_print(&(report.to_json()? + "\n"))?);
+    }
+    Ok(output::try_print(&format!("\n{report}"))?)
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
     if args.ask.json {
         let document =
             serde_json::json!({ "verdict": verdict, "findings": findings, "sources": sources });
-        return output::print(&format!("{document}\n"));
+        return output::print_document(&document);
     }
     let mut text = text(&verdict, &findings);
     if is_attack {

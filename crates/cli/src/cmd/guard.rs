@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use floodwall_device::NapiPolicy;
 use floodwall_dispatch::entropy;
 use floodwall_guard::{
     DatagramProtocol, Guard, GuardConfig, GuardError, GuardFinding, Trouble, UdpPort, Watch, pins,
@@ -45,7 +46,7 @@ pub(crate) struct GuardArgs {
         value_name = "FILE",
         conflicts_with_all = [
             "ports", "udp_ports", "udp_rate", "udp_unproven", "cookie_secret", "always", "watch",
-            "generic", "pin", "ignore_rules", "unpin", "status",
+            "generic", "pin", "ignore_rules", "kernel_half", "unpin", "status",
         ]
     )]
     pub(crate) config: Option<PathBuf>,
@@ -85,6 +86,10 @@ pub(crate) struct GuardArgs {
     /// Start in spite of rules of the packet filter that break connections
     #[arg(long)]
     pub(crate) ignore_rules: bool,
+    /// Where the interface's receive half runs: leave, or napi-thread: in threads that go before
+    /// programs on their cores, until the guard ends
+    #[arg(long, value_name = "PLACE", default_value = "leave", value_parser = kernel_half)]
+    pub(crate) kernel_half: NapiPolicy,
     /// End a guard that was kept with --pin
     #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret", "pin"])]
     pub(crate) unpin: bool,
@@ -106,6 +111,13 @@ fn percent(text: &str) -> Result<u32, String> {
     let percent = text.parse::<u32>().ok().filter(|percent| (1..100).contains(percent));
     let percent = percent.ok_or("a number from 1 to 99 is wanted")?;
     Ok((100 / percent).next_power_of_two().ilog2())
+}
+
+/// A place of the receive half that a guard can give it.
+fn kernel_half(text: &str) -> Result<NapiPolicy, String> {
+    let place = text.parse().ok();
+    let place = place.filter(|it| matches!(it, NapiPolicy::Leave | NapiPolicy::NapiThread));
+    place.ok_or_else(|| format!("{text:?} is neither leave nor napi-thread"))
 }
 
 /// A UDP port, and what its datagrams are.
@@ -213,6 +225,7 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
         pin: args.pin.then(|| folder(args)),
         own_secret: args.cookie_secret.is_some(),
         ignore_rules: args.ignore_rules,
+        half_first: args.kernel_half == NapiPolicy::NapiThread,
     })
 }
 
@@ -231,6 +244,10 @@ fn run(args: &GuardArgs) -> Result<(), String> {
     let manager = ServiceManager::of_environment();
     let words = format!("ports {ports} are guarded");
     log(&args.interface, &words);
+    if let Some(report) = guard.half() {
+        log(&args.interface, &format!("its receive half is {}", report.words));
+        report.lacks.iter().for_each(|lack| log(&args.interface, lack));
+    }
     manager.ready(&words);
     let ending = follow(args, &mut guard, &socket, &manager, &ended);
     manager.stopping();

@@ -4,7 +4,7 @@
 //! standard output. Its exit codes are its own, as the drill's: a claim that does not hold is a
 //! result, not a refusal.
 
-use std::io::Write;
+use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,8 +14,9 @@ use floodwall_lab::{
 };
 
 use crate::html::{self, HtmlPage};
+use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  every claim holds
   1  a claim does not hold
@@ -32,17 +33,17 @@ Example:
   floodwall lab redraw /tmp/header-pull";
 
 /// A claim does not hold.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The plan could not be run.
 const NOT_RUN: u8 = 2;
 /// The word that names plans instead of running one.
-const LIST: &str = "list";
+const LIST_ARGUMENT: &str = "list";
 /// The word that draws the plots of kept results again.
-const REDRAW: &str = "redraw";
+const REDRAW_ARGUMENT: &str = "redraw";
 
 /// `floodwall lab`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct LabArgs {
     /// A plan's name, a path to a plan (TOML), `list` for the names, or `redraw` to draw the plots
     /// of kept results again
@@ -66,13 +67,13 @@ pub(crate) struct LabArgs {
 /// Runs a plan and reports.
 pub(crate) fn lab(args: &LabArgs) -> ExitCode {
     let done = match args.plan.as_str() {
-        LIST => list(args).map(|()| true),
-        REDRAW => draw_again(args).map(|()| true),
+        LIST_ARGUMENT => list(args).map(|()| true),
+        REDRAW_ARGUMENT => draw_again(args).map(|()| true),
         _ => run_plan(args),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall lab: {error}");
             NOT_RUN.into()
@@ -80,7 +81,7 @@ pub(crate) fn lab(args: &LabArgs) -> ExitCode {
     }
 }
 
-fn list(args: &LabArgs) -> Result<(), LabError> {
+fn list(args: &LabArgs) -> Result<(), Box<dyn Error>> {
     let plans = listed()?;
     let text = if args.json {
         serde_json::to_string_pretty(&plans)? + "\n"
@@ -90,30 +91,30 @@ fn list(args: &LabArgs) -> Result<(), LabError> {
         };
         plans.iter().map(line).collect()
     };
-    print(&text);
+    output::try_print(&text)?;
     Ok(())
 }
 
-fn draw_again(args: &LabArgs) -> Result<(), LabError> {
+fn draw_again(args: &LabArgs) -> Result<(), Box<dyn Error>> {
     let Some(folder) = &args.results else {
         let what = "name the folder: floodwall lab redraw lab/results/PLAN/DATE-COMMIT";
-        return Err(LabError::Plot(what.to_owned()));
+        return Err(what.into());
     };
     let kept = redraw(folder)?;
-    print(&format!("{}: {}\n", kept.folder.display(), kept.files.join(", ")));
+    output::try_print(&format!("{}: {}\n", kept.folder.display(), kept.files.join(", ")))?;
     Ok(())
 }
 
 /// Runs the plan, prints the report and stores it. Returns whether every claim holds.
-fn run_plan(args: &LabArgs) -> Result<bool, LabError> {
+fn run_plan(args: &LabArgs) -> Result<bool, Box<dyn Error>> {
     let plan = Plan::load(&args.plan)?;
     let size = if args.quick { Size::Quick } else { Size::Full };
     let report: Report = run(&plan, size, to_stderr().as_mut())?;
     if args.json {
-        eprint!("{report}");
-        print(&(report.to_json()? + "\n"));
+        eprintln!("{report}");
+        output::try_print(&(report.to_json()? + "\n"))?;
     } else {
-        print(&report.to_string());
+        output::try_print(&report.to_string())?;
     }
     if let Some(folder) = &args.report {
         let written = page(&report)?.write(folder);
@@ -172,9 +173,4 @@ fn page(report: &Report) -> Result<HtmlPage, LabError> {
     page.heading("The same again");
     page.command(&html::command_line());
     Ok(page)
-}
-
-/// Prints `text`. A reader that closes the pipe early must not change the exit code.
-fn print(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

@@ -10,14 +10,16 @@ use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::exit::Exit;
+use crate::output;
 
 /// Writes the man page: the command itself, then each subcommand as sections of the same page.
 pub(crate) fn man() -> Exit {
     let mut page = Vec::new();
     let mut command = Cli::command();
     command.build();
-    let rendered = render(&command, &mut page);
-    written(rendered.and_then(|()| io::stdout().write_all(&page)))
+    // Writing to a vector cannot fail.
+    let _ = render(&command, &mut page);
+    output::print(&String::from_utf8_lossy(&page))
 }
 
 fn render(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
@@ -48,15 +50,5 @@ fn render(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
 pub(crate) fn completions(shell: Shell) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "floodwall", &mut script);
-    written(io::stdout().write_all(&script))
-}
-
-fn written(outcome: io::Result<()>) -> Exit {
-    match outcome {
-        Ok(()) => Exit::Done,
-        Err(error) => {
-            eprintln!("floodwall: cannot write to standard output: {error}");
-            Exit::Usage
-        }
-    }
+    output::print_styled(&String::from_utf8_lossy(&script))
 }

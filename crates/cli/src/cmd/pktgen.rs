@@ -7,7 +7,7 @@
 //! it was meant to leave.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,8 +27,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Exit;
+use crate::output;
 
-const EXAMPLE: &str = "\
+const SCRIPT_EXAMPLE: &str = "\
 Examples:
   floodwall pktgen classic.sh --device packet:eth1 --address 10.0.0.9/24 --gateway 10.0.0.1 \\
     --set 'dst_min 10.1.0.0' --set 'dst_max 10.1.255.255'
@@ -45,7 +46,7 @@ hop_limit.";
 
 /// `floodwall pktgen`
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = SCRIPT_EXAMPLE)]
 pub(crate) struct PktgenArgs {
     /// The script, or - for standard input; without it, only what --set gives
     script: Option<PathBuf>,
@@ -380,5 +381,5 @@ fn report(json: bool, blast: &Blast, ran: Duration) -> Result<(), String> {
             "max": micros(latency.max()),
         })),
     });
-    writeln!(io::stdout().lock(), "{document}").map_err(|error| error.to_string())
+    output::try_print(&format!("{document}\n"))
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::args::AskArgs;
 use crate::exit::Exit;
+use crate::output;
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
@@ -21,7 +22,7 @@ pub(crate) fn reload(args: &AskArgs) -> Exit {
         }
     };
     if args.json {
-        return crate::output::print(&format!("{answer}\n"));
+        return output::print_document(&answer);
     }
     let lines = |key: &str| -> Vec<String> {
         let all = answer.get(key).and_then(Value::as_array).into_iter().flatten();
@@ -38,5 +39,5 @@ pub(crate) fn reload(args: &AskArgs) -> Exit {
     if changed.is_empty() && restart.is_empty() {
         text.push_str("nothing has changed\n");
     }
-    crate::output::print(&text)
+    output::print(&text)
 }

@@ -4,13 +4,14 @@
 //! of the same words. Errors of the instance are printed as they come.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::args::RouteArgs;
 use crate::exit::Exit;
+use crate::output;
 use crate::routes::{document, import, parse, session};
 use crate::settings::parse::{WrongValue, wrong};
 use crate::socket::{client, path};
@@ -195,11 +196,10 @@ fn show(answer: &Value, json: bool) -> Exit {
         let most = document::SHOWN_MAX;
         eprintln!("floodwall: only the first {most} routes; use a filter, as `show dev fw0`");
     }
-    let text = match json {
-        true => format!("{}\n", Value::Array(all.clone())),
-        false => all.iter().map(in_words).collect(),
-    };
-    print(&text)
+    match json {
+        true => output::print_document(&Value::Array(all.clone())),
+        false => output::print(&all.iter().map(in_words).collect::<String>()),
+    }
 }
 
 /// What was changed, and of a forced batch what was not.
@@ -214,19 +214,8 @@ fn done(answer: &Value, json: bool) -> Exit {
     if refused > 0 {
         eprintln!("floodwall: {applied} lines were applied, {refused} were not");
     }
-    let shown = if json { print(&format!("{answer}\n")) } else { Exit::Done };
+    let shown = if json { output::print_document(answer) } else { Exit::Done };
     if refused > 0 { Exit::Refused } else { shown }
-}
-
-fn print(text: &str) -> Exit {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Ok(()) => Exit::Done,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            eprintln!("floodwall: cannot write to standard output: {error}");
-            Exit::Usage
-        }
-    }
 }
 
 #[cfg(test)]

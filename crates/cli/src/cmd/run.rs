@@ -34,7 +34,7 @@ use crate::args::RunArgs;
 use crate::capture::Captures;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
-use crate::ending::{DRAIN, Ending};
+use crate::ending::{DRAIN_DEFAULT, Ending};
 use crate::exit::Exit;
 use crate::floods::{FloodLog, Look};
 use crate::hosted;
@@ -59,9 +59,9 @@ use crate::threads::spawn_named;
 use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WORKER_PATIENCE: Duration = Duration::from_secs(1);
 /// Super-frames in the pool, where a device carries such.
-const SUPERS: usize = 64;
+const SUPERS_POOLED: usize = 64;
 /// How a failure is reported: one line, with the remedy.
 type Failure = String;
 
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
         eprintln!("floodwall: {failure}");
         return Exit::Usage;
     }
-    let exit = match serve(&settings, args) {
+    let exit = match serve(&settings, args, application) {
         Ok(()) => Exit::Done,
         Err(failure) => {
             error!("{failure}");
@@ -95,13 +95,17 @@ fn words(error: impl std::fmt::Display) -> Failure {
     error.to_string()
 }
 
-fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
+/// Makes the application of a service.
+type ApplicationMaker = fn(&settings::ServiceWord) -> Box<dyn Application>;
+
+fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Result<(), Failure> {
     let socket = socket_path(settings);
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
     }
     let stop = Stop::new().map_err(words)?;
-    let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
+    let ending =
+        Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN_DEFAULT, |drain| drain.value));
     let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
     let secret = settings.cookie_secret.as_ref().map(|file| file.value.as_path());
@@ -122,7 +126,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let devices_drop = settings.interfaces.iter().any(|i| i.device.value.kind == DeviceKind::Xdp);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
-    let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys, args.share_core))?;
+    let outside = (&stop, &keys, args.share_core, make);
+    let crew = start_crew(settings, &shards, opened, &cores, outside)?;
     let (each, reader) = (crew.seats().to_vec(), crew.reader());
     let seats = RunningWorkers { each, reader, answers: Arc::default() };
     ending.set_workers(crew.seats());
@@ -139,7 +144,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let watching = spawn_named("watch", move || watch.run(&watched))?;
     info!("running; `floodwall stat --socket {}` shows counters, Ctrl-C ends", socket.display());
     let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
-    let reloader = Arc::new(Reloader::new(args, settings, controls, shards, application));
+    let reloader = Arc::new(Reloader::new(args, settings, controls, shards, make));
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
@@ -336,12 +341,12 @@ fn start_crew(
     shards: &SharedShardConfig,
     opened: Vec<OpenedDevices>,
     cores: &[Option<usize>],
-    (stop, keys, shares): (&Stop, &CookieKeys, bool),
+    (stop, keys, shares, make): (&Stop, &CookieKeys, bool, ApplicationMaker),
 ) -> Result<WorkerGroup<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
     tell_events(happened, workers)?;
-    let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS } else { 0 };
+    let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS_POOLED } else { 0 };
     let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
     let plain = PoolConfig::default();
     let accounts = floodwall_stack::accounts_needed(&lock(shards).stack);
@@ -365,7 +370,7 @@ fn start_crew(
         ..crew
     };
     address_space::check(&lock(shards).stack, &crew.memory, workers)?;
-    let make = maker(shards, &crew, keys)?;
+    let make = maker(shards, &crew, keys, make)?;
     WorkerGroup::start(crew, stop, make).map_err(in_words)
 }
 
@@ -374,6 +379,7 @@ fn maker(
     shards: &SharedShardConfig,
     crew: &CrewConfig,
     keys: &CookieKeys,
+    make: ApplicationMaker,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
 {
     let mut random = entropy::randomness().map_err(words)?;
@@ -386,7 +392,7 @@ fn maker(
         let shards = lock(&shards);
         let mut stack = Stack::seated(&shards.stack, seat, random, *now).map_err(words)?;
         keys.tell(&mut stack, *now);
-        let applications = shards.services.iter().map(|s| application(&s.value)).collect();
+        let applications = shards.services.iter().map(|s| make(&s.value)).collect();
         let host = Host::with_stack(stack, applications, pool, random, *now);
         host.map(hosted::shown).map_err(words)
     })
@@ -511,7 +517,10 @@ fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> R
         while !stop.is_triggered() {
             // A shard that is being made again is not hung.
             let hung = |c: &Control<Shown<Host>>| {
-                matches!(c.ask(PATIENCE, |_| ()), Err(ControlError::Late | ControlError::Full))
+                matches!(
+                    c.ask(WORKER_PATIENCE, |_| ()),
+                    Err(ControlError::Late | ControlError::Full)
+                )
             };
             if !controls.iter().any(hung) {
                 manager.alive();
@@ -571,7 +580,7 @@ fn answer(
         ControlRequest::Sockets => {
             sockets::ask(seats.each.iter().map(|seat| &seat.control)).map(Ok)
         }
-        request => control.ask(PATIENCE, |desk| {
+        request => control.ask(WORKER_PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
             network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
@@ -590,14 +599,14 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let (clock, mut took) = (Clock::new(), Vec::new());
     let begun = clock.now();
-    let mut asked = control.control.ask(PATIENCE, report::ask)?;
+    let mut asked = control.control.ask(WORKER_PATIENCE, report::ask)?;
     took.push(clock.now() - begun);
     for other in others {
         let begun = clock.now();
         let of_worker = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
             (desk.ports(), Handshakes::of(desk.engine.engine.stack()))
         };
-        let (ports, handshakes) = other.control.ask(PATIENCE, of_worker).unwrap_or_default();
+        let (ports, handshakes) = other.control.ask(WORKER_PATIENCE, of_worker).unwrap_or_default();
         took.push(clock.now() - begun);
         asked.add_ports(ports);
         asked.handshakes.add(handshakes);
@@ -652,6 +661,8 @@ fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
     )
 }
 
+#[cfg(test)]
+mod slow_service;
 #[cfg(test)]
 mod tests {
     use floodwall_base::DropReason;

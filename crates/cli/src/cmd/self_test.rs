@@ -3,18 +3,19 @@
 //! The table, or with `--json` one document, goes to standard output. Its exit codes are its own,
 //! as a drill's are: what does not work is a result, not a refusal.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use floodwall_device::DeviceSpec;
-use floodwall_drill::{DrillError, SelfTest, SelfTestOptions, self_test as prove};
+use floodwall_drill::{SelfTest, SelfTestOptions, self_test as prove};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-const CODES: &str = "\
+use crate::output;
+
+const EXIT_CODES: &str = "\
 A TUN or TAP, and with --in-namespaces every device, is proved on a cable of its own: in a network
 namespace without a name, which goes with the process, the kernel pings us, sends datagrams and
 TCP in both families, and the link falls and rises. Needs root.
@@ -37,13 +38,13 @@ Example:
   floodwall self-test tap:fw0 --json";
 
 /// Something does not work.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// It could not be run, for a usage error too.
 const NOT_RUN: u8 = 2;
 
 /// `floodwall self-test`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct SelfTestArgs {
     /// The device, as `floodwall run --device` takes it: tun:NAME, tap:NAME, packet:INTERFACE, or
     /// xdp:INTERFACE[,queues=N][,mode=native|generic]
@@ -71,12 +72,12 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
                 .map_err(|error| format!("cannot catch signals: {error}"))?;
         }
         let report = prove(&options, &stop).map_err(|error| error.to_string())?;
-        tell(args, &report).map_err(|error| error.to_string())?;
+        tell(args, &report)?;
         Ok(report)
     });
     match report {
         Ok(report) if report.works => ExitCode::SUCCESS,
-        Ok(_) => FAILED.into(),
+        Ok(_) => EXIT_FAILED.into(),
         Err(words) => {
             eprintln!("floodwall self-test: {words}");
             NOT_RUN.into()
@@ -91,10 +92,10 @@ fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
     Ok(SelfTestOptions { device, in_namespaces, capacity })
 }
 
-fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), DrillError> {
-    let mut out = std::io::stdout().lock();
-    // A reader that closes the pipe early must not change the exit code.
-    let _ =
-        if args.json { writeln!(out, "{}", report.to_json()?) } else { write!(out, "{report}") };
-    Ok(())
+fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), String> {
+    let text = match args.json {
+        true => report.to_json().map_err(|error| error.to_string())? + "\n",
+        false => report.to_string(),
+    };
+    output::try_print(&text)
 }

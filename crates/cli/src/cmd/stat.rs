@@ -1,11 +1,13 @@
 //! `floodwall stat`: queries a running instance, and shows the answer.
 
-use std::io::{self, Write};
+use std::io;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::args::StatArgs;
 use crate::exit::Exit;
 use crate::metrics;
+use crate::output;
 use crate::proc_net;
 use crate::rates::ReportDifference;
 use crate::report::RunReport;
@@ -23,11 +25,11 @@ pub(crate) fn stat(args: &StatArgs) -> Exit {
         return watch(args, &socket);
     }
     loop {
-        let exit = look(args, &socket);
-        if exit != Exit::Done || !args.watch {
-            return exit;
+        match look(args, &socket) {
+            ControlFlow::Break(exit) => return exit,
+            ControlFlow::Continue(()) if !args.watch => return Exit::Done,
+            ControlFlow::Continue(()) => wait(args.interval),
         }
-        wait(args.interval);
     }
 }
 
@@ -49,8 +51,7 @@ fn watch(args: &StatArgs, socket: &std::path::Path) -> Exit {
             }
             None => "floodwall: the first look; differences follow\n".to_owned(),
         };
-        let exit = crate::output::print(&text);
-        if exit != Exit::Done {
+        if let ControlFlow::Break(exit) = output::print_again(&text) {
             return exit;
         }
         before = Some(after);
@@ -63,49 +64,39 @@ pub(crate) fn wait(seconds: u64) {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
+fn look(args: &StatArgs, socket: &std::path::Path) -> ControlFlow<Exit> {
     let answer = match client::ask(socket, &ControlRequest::Stat.to_string()) {
         Ok(answer) => answer,
         Err(error) => {
             eprintln!("floodwall: {error}");
-            return error.exit();
+            return ControlFlow::Break(error.exit());
         }
     };
-    let text = if args.json {
-        format!("{answer}\n")
-    } else {
-        match serde_json::from_value::<RunReport>(answer) {
-            Ok(report) => {
-                if args.prometheus {
-                    let format = metrics::MetricsFormat::Prometheus;
-                    return crate::output::print(&metrics::text(&report, format));
-                }
-                if let Some(folder) = &args.proc_net {
-                    return for_nstat(folder, &report);
-                }
-                let shown = ShownValue { all: args.all, workers: args.workers };
-                show::report(&report, shown, Style::of(&io::stdout()))
-            }
-            Err(error) => {
-                eprintln!(
-                    "floodwall: the instance on {} is of another version ({error}); ask it with \
-                     --json, or with its own binary",
-                    socket.display()
-                );
-                return Exit::Refused;
-            }
-        }
-    };
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Exit::Done,
-        // A closed pipe (as from `head`) is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            eprintln!("floodwall: cannot write to standard output: {error}");
-            Exit::Usage
-        }
+    if args.json {
+        return output::print_again(&output::document(&answer));
     }
+    let mut answer = answer;
+    output::harmless(&mut answer);
+    let report = match serde_json::from_value::<RunReport>(answer) {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!(
+                "floodwall: the instance on {} is of another version ({error}); ask it with \
+                 --json, or with its own binary",
+                socket.display()
+            );
+            return ControlFlow::Break(Exit::Refused);
+        }
+    };
+    if args.prometheus {
+        let text = metrics::text(&report, metrics::MetricsFormat::Prometheus);
+        return ControlFlow::Break(output::print(&text));
+    }
+    if let Some(folder) = &args.proc_net {
+        return ControlFlow::Break(for_nstat(folder, &report));
+    }
+    let shown = ShownValue { all: args.all, workers: args.workers };
+    output::print_again(&show::report(&report, shown, Style::of(&io::stdout())))
 }
 
 fn for_nstat(folder: &std::path::Path, report: &RunReport) -> Exit {

@@ -1,46 +1,91 @@
 //! `floodwall top`: looks at a running instance again and again.
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::path::Path;
 
 use crate::args::TopArgs;
-use crate::cmd::stat::{clear_screen, wait};
+use crate::cmd::stat::wait;
 use crate::exit::Exit;
 use crate::output;
 use crate::rates::ReportDifference;
 use crate::report::RunReport;
-use crate::socket::{client, path};
+use crate::socket::client::{self, AskError};
+use crate::socket::path;
+use crate::terminal::{Next, Screen};
 use crate::top::TopView;
 
-/// Shows rates until it is interrupted, or has looked often enough.
+/// Shows rates until `q`, a signal, or enough looks.
 pub(crate) fn top(args: &TopArgs) -> Exit {
     let socket = match path::find(args.ask.socket.as_deref()) {
         Ok(socket) => socket,
         Err(exit) => return exit,
     };
-    let (mut before, mut looks): (Option<RunReport>, u64) = (None, 0);
+    // Told before the terminal is taken over, and after it was set back.
+    let ended = client::report(&socket).and_then(|first| {
+        let own = args.count.is_none() && !args.ask.json && io::stdout().is_terminal();
+        let screen = own.then(Screen::enter).and_then(Result::ok);
+        watch(args, &socket, first, screen)
+    });
+    match ended {
+        Ok(exit) => exit,
+        Err(error) => {
+            eprintln!("floodwall: {error}");
+            error.exit()
+        }
+    }
+}
+
+fn watch(
+    args: &TopArgs,
+    socket: &Path,
+    mut before: RunReport,
+    mut screen: Option<Screen>,
+) -> Result<Exit, AskError> {
+    let mut looks = 0;
+    let mut last = "floodwall top: the first look; rates follow\n".to_owned();
+    let mut view: Option<TopView> = None;
     loop {
-        let after = match client::report(&socket) {
-            Ok(report) => report,
-            Err(error) => {
-                eprintln!("floodwall: {error}");
-                return error.exit();
+        let next = match &mut screen {
+            None => {
+                wait(args.interval);
+                Next::Look
+            }
+            Some(screen) => {
+                if let Some(view) = &view {
+                    last = view.text(terminal_size());
+                }
+                if screen.show(&last).is_err() {
+                    return Ok(Exit::Usage);
+                }
+                screen.wait(args.interval)
             }
         };
-        if let Some(between) = before.as_ref().and_then(|b| ReportDifference::new(b, &after)) {
-            let mut view = TopView::of(&between);
-            view.sources = client::sources(&socket);
-            let text = match (args.ask.json, serde_json::to_string(&view)) {
-                (true, Ok(json)) => json + "\n",
-                _ => format!("{}{}", clear_screen(), view.text(terminal_size())),
-            };
-            let exit = output::print(&text);
-            looks += 1;
-            if exit != Exit::Done || args.count.is_some_and(|count| looks >= count) {
-                return exit;
-            }
+        match next {
+            Next::End => return Ok(Exit::Done),
+            Next::Redraw => continue,
+            Next::Look => {}
         }
-        before = Some(after);
-        wait(args.interval);
+        let after = client::report(socket)?;
+        if let Some(between) = ReportDifference::new(&before, &after) {
+            let mut new = TopView::of(&between);
+            new.sources = client::sources(socket);
+            looks += 1;
+            let printed = match (&screen, args.ask.json) {
+                (Some(_), _) => ControlFlow::Continue(()),
+                (None, true) => output::print_again(&output::document(&serde_json::json!(new))),
+                (None, false) => output::print_again(&output::lines(&new.text(terminal_size()))),
+            };
+            match printed {
+                ControlFlow::Break(exit) => return Ok(exit),
+                ControlFlow::Continue(()) if args.count.is_some_and(|count| looks >= count) => {
+                    return Ok(Exit::Done);
+                }
+                ControlFlow::Continue(()) => {}
+            }
+            view = Some(new);
+        }
+        before = after;
     }
 }
 

@@ -115,6 +115,9 @@ fn commands_whose_output_is_full_or_closed_end_with_an_error_and_never_panic() {
     let running = Instance::start("outputs", &HOST);
     let socket = running.socket();
     let socket = socket.to_str().unwrap();
+    let good = running.folder.0.join("good.toml");
+    std::fs::write(&good, "[[interface]]\ndevice = \"tap:fw9\"\n").unwrap();
+    let check = format!("check {}", good.display());
     for words in [
         "stat",
         "stat --json",
@@ -133,8 +136,13 @@ fn commands_whose_output_is_full_or_closed_end_with_an_error_and_never_panic() {
         "man",
         "completions bash",
         "check /nonexistent",
+        &check,
+        "--help",
+        "lab list",
+        "lab list --json",
     ] {
-        let asks = !["man", "completions bash", "check /nonexistent"].contains(&words);
+        let own = ["man", "completions", "check", "--help", "lab"];
+        let asks = !own.iter().any(|word| words.starts_with(word));
         let mut args: Vec<&str> = words.split(' ').collect();
         if asks {
             // Of `route` every option stands before the words.
@@ -145,7 +153,8 @@ fn commands_whose_output_is_full_or_closed_end_with_an_error_and_never_panic() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!said.contains("panicked"), "{words}: {said}");
         assert!(output.status.code().is_some(), "{words}: a signal ended it");
-        let is_error = output.status.code() != Some(0);
+        // Of `--help` clap says nothing where it cannot be written.
+        let is_error = output.status.code() != Some(0) || words == "--help";
         // Some have nothing to say here.
         let silent = ["neigh show", "route show", "rule show"].contains(&words);
         assert!(is_error || silent, "{words}: a full disk is an error");
@@ -161,6 +170,43 @@ fn commands_whose_output_is_full_or_closed_end_with_an_error_and_never_panic() {
         drop((child.stdout.take(), child.stderr.take()));
         let code = child.wait().unwrap().code();
         assert!(code.is_some_and(|code| code < 100), "{words}: {code:?}");
+        // A reader that has enough, as `head`, is no failure.
+        if (asks && words != "reload") || words == "man" {
+            let mut child = Command::new(BIN).args(&args).stdout(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            assert_eq!(child.wait().unwrap().code(), Some(0), "{words}");
+        }
     }
+    running.end();
+}
+
+#[test]
+fn what_goes_on_ends_with_its_reader_and_a_full_disk_stops_a_report() {
+    if !may() {
+        return;
+    }
+    let running = Instance::start("readers", &HOST);
+    let socket = running.socket();
+    let socket = socket.to_str().unwrap();
+    // What goes on until it is interrupted ends with its reader.
+    for words in ["top", "stat --watch", "top --json", "stat --watch --json"] {
+        let mut child = Command::new(BIN);
+        child.args(words.split(' ')).args(["--socket", socket]).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{words}");
+    }
+    // A report that fits on no disk.
+    let page = running.folder.0.join("page");
+    std::fs::create_dir_all(&page).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=4k tmpfs {0} && exec {BIN} lab header-pull --quick --report {0}",
+        page.display()
+    );
+    let mut alone = Command::new("unshare");
+    let output = alone.args(["--mount", "sh", "-c", &script]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
     running.end();
 }

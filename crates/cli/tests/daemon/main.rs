@@ -14,3 +14,4 @@ mod operator;
 mod reload;
 mod report;
 mod support;
+mod terminal;

@@ -176,7 +176,7 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     assert_eq!(during.napis[0].setting.threaded, Some(true));
     assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
-    assert_eq!(during.slice, SLICE);
+    assert_eq!(during.slice, CORE_SLICE);
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
     assert!(report.words.contains("(77) on core 1, behind the worker"), "{}", report.words);
@@ -212,6 +212,39 @@ fn a_thread_that_chooses_or_looks_for_a_router_stands_before_the_worker_and_look
     assert!(placement.report().words.contains("equal to the worker"), "{placement:?}");
     let lack = placement.report().lacks.last().unwrap().to_string();
     assert!(lack.contains("may not be put before") && lack.contains("ring overflows"), "{lack}");
+}
+
+/// A guard's: no worker of ours is there, and honest traffic must not wait for a timer.
+#[test]
+fn a_guards_thread_goes_before_programs_and_keeps_its_group_and_times() {
+    let fake = Fake::veth();
+    {
+        let mut state = fake.state.lock().unwrap();
+        (state.joins, state.standing.cores) = (true, vec![0]);
+        state.napis[0].setting = NapiSetting { defer: 3, flush_nanos: 4, threaded: Some(false) };
+    }
+    assert_eq!(Placement::look_by(&fake).unwrap(), HalfStanding::Interrupts);
+    let before = fake.state();
+    let config = PlacementConfig {
+        half: NapiPolicy::NapiThread,
+        cores: Vec::new(),
+        rank: NapiPriority::Guarding,
+    };
+    let nowhere = NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
+    let placement = Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere).unwrap();
+    let during = fake.state();
+    assert_eq!(during.standing, ThreadStanding { cores: vec![0], nice: NICE_BEFORE });
+    assert_eq!((during.group.as_str(), during.slice), ("/", CORE_SLICE));
+    let wanted = NapiSetting { defer: 3, flush_nanos: 4, threaded: Some(true) };
+    assert_eq!(during.napis[0].setting, wanted);
+    let words = &placement.report().words;
+    assert!(words.contains("on any core, before programs in rank"), "{words}");
+    let seen = Placement::look_by(&fake).unwrap();
+    assert_eq!(seen, HalfStanding::Threads { nice: NICE_BEFORE });
+    drop(placement);
+    assert_eq!(fake.state().napis, before.napis);
+    let none = Fake::veth();
+    assert_eq!(Placement::look_by(&none).unwrap(), HalfStanding::Absent);
 }
 
 #[test]

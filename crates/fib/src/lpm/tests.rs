@@ -478,6 +478,35 @@ fn a_prefix_of_a_bit_is_shown_a_block_at_a_time_in_both_families() {
     one_block_a_step::<Ipv6Addr>();
 }
 
+/// What ends within the root's bits of IPv4 stands in the lines below: a step reaches few of them.
+#[test]
+fn a_short_prefix_of_ipv4_reaches_two_lines_a_step() {
+    let domain = Domain::new(1);
+    let reader = domain.reader().unwrap();
+    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, small());
+    let lpm = writer.reader();
+    let wide = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8).unwrap();
+    for n in 0..=255 {
+        writer.insert(Prefix::new(Ipv4Addr::new(10, n, 1, 0), 24).unwrap(), 1, NOW).unwrap();
+    }
+    let late = RouteTarget::until(9, 4, END);
+    for (target, shown) in [(RouteTarget::forever(9), 9), (late, ENTRY | 4)] {
+        let changed = || {
+            let here =
+                (0..=255).map(|n| lpm.lookup(reader.view(), Ipv4Addr::new(10, n, 2, 3), NOW));
+            here.filter(|found| *found == shown).count()
+        };
+        writer.begin(wide, Some(target), NOW).unwrap();
+        let (mut steps, mut before) = (0, changed());
+        while writer.step(1, NOW) == PushProgress::More {
+            assert!(changed() - before <= 2, "{before} to {} in one step", changed());
+            (before, steps) = (changed(), steps + 1);
+        }
+        assert!((120..=256).contains(&steps), "{steps}");
+        assert_eq!(changed(), 256);
+    }
+}
+
 fn values_until_the_first_end<A: LpmFamily>(addr: A, short: u8, long: u8) {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();

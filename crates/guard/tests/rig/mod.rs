@@ -151,6 +151,7 @@ pub fn config(ports: &[u16], watch: Watch) -> GuardConfig {
         pin: None,
         own_secret: false,
         ignore_rules: false,
+        half_first: false,
     }
 }
 

@@ -163,11 +163,11 @@ impl Stand {
         namespace::enter().map_err(wrong)?;
         let peer = near.recv().map_err(|_| wrong("the near end has no namespace"))?;
         namespace::ip(&format!("link add {VETH_NEAR} type veth peer name {VETH_FAR}"))
-            .and_then(|()| namespace::ip(&format!("link set {VETH_NEAR} netns {peer}")))
+            .map_err(wrong)?;
+        let (clients, own) = (address(VETH_NEAR)?, address(VETH_FAR)?);
+        namespace::ip(&format!("link set {VETH_NEAR} netns {peer}"))
             .and_then(|()| namespace::ip(&format!("link set {VETH_FAR} up")))
             .map_err(wrong)?;
-        let own = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
-        let own = own.map_err(wrong)?.trim().to_owned();
         if !case.victim.is_kernels() {
             let ours = (case.victim, case.shares);
             let _running = victims::ours(&self.program, ours, self.flooded)?;
@@ -175,7 +175,7 @@ impl Stand {
             wait(stop);
             return Ok(());
         }
-        victims::prepare_kernel(self.flooded)?;
+        victims::prepare_kernel(self.flooded, &clients)?;
         let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, SYN_PORT).into();
         let listener = TcpListener::bind(any).map_err(wrong)?;
         let _guard = match case.victim {
@@ -266,6 +266,12 @@ impl Stand {
         let ports = "/proc/sys/net/ipv4/ip_local_port_range";
         std::fs::write(ports, "10000 65000").map_err(wrong)
     }
+}
+
+/// The link address of an interface of the calling thread's namespace.
+fn address(name: &str) -> Result<String, LabError> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address"));
+    Ok(text.map_err(wrong)?.trim().to_owned())
 }
 
 pub(super) fn wait(stop: &Stop) {

@@ -7,19 +7,20 @@
 
 #![expect(clippy::disallowed_methods, reason = "this part runs real processes")]
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use floodwall_dispatch::{Stop, pin_to_core};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::epoll;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 
-use super::trials::{GATEWAYS, MAC_OURS, SERVERS, SYN_PORT, UDP_PORT};
+use super::trials::{CLIENTS, GATEWAYS, MAC_OURS, SERVERS, SYN_PORT, UDP_PORT};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR};
 
@@ -33,7 +34,7 @@ pub(crate) enum Victim {
     Packet,
     /// The kernel.
     Kernel,
-    /// The kernel behind `floodwall guard`, as it is by default.
+    /// The kernel behind `floodwall guard`, asleep at first.
     Guard,
     /// The kernel behind SYNPROXY of nftables.
     Synproxy,
@@ -115,8 +116,15 @@ pub(super) fn ours(
 }
 
 /// Prepares the kernel at the far end: addresses, cookies, and its receive half in a thread on
-/// `core`, where the near end's is too.
-pub(super) fn prepare_kernel(core: usize) -> Result<(), LabError> {
+/// `core`, where the near end's is too. The clients' link address, `near`, is known to it, as that
+/// of a router is before a flood comes: else one lost solicitation costs the whole trial.
+pub(super) fn prepare_kernel(core: usize, near: &str) -> Result<(), LabError> {
+    for client in CLIENTS {
+        let flag = if client.contains(':') { "-6" } else { "-4" };
+        let addr = client.split('/').next().unwrap_or_default();
+        let entry = format!("neigh add {addr} lladdr {near} dev {VETH_FAR} nud permanent");
+        namespace::ip(&format!("{flag} {entry}")).map_err(wrong)?;
+    }
     for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
         let six = server.contains(':');
         let (flag, nodad) = if six { ("-6", " nodad") } else { ("-4", "") };
@@ -135,10 +143,12 @@ pub(super) fn prepare_kernel(core: usize) -> Result<(), LabError> {
     thread_half(VETH_FAR, core, 0)
 }
 
-/// Puts `floodwall guard` in front of the kernel's listener. Returns once it says that it is there.
+/// Puts `floodwall guard` in front of the kernel's listener, with the receive half before programs
+/// as `guard --check` recommends. Returns once it says that it is there.
 pub(super) fn guarded(program: &Path) -> Result<Running, LabError> {
     let mut command = Command::new(program);
     command.args(["guard", VETH_FAR, "--port", &SYN_PORT.to_string()]);
+    command.args(["--kernel-half", "napi-thread"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = command.spawn().map(Running).map_err(wrong)?;
     let mut line = String::new();
@@ -213,26 +223,36 @@ fn half_threads(name: &str) -> Result<Vec<Pid>, LabError> {
     Ok(threads.collect())
 }
 
-/// Serves a listener of the kernel's on `core` until the stop: each line goes back.
+/// Serves a listener of the kernel's on `core` until the stop: each line goes back. What a wake-up
+/// costs does not depend on how many connections there are.
 pub(super) fn serve(listener: &TcpListener, stop: &Stop, core: usize) -> Result<(), LabError> {
+    const STOP: u64 = 0;
+    const LISTENER: u64 = 1;
     pin_to_core(core).map_err(wrong)?;
     listener.set_nonblocking(true).map_err(wrong)?;
-    let mut open: Vec<TcpStream> = Vec::new();
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wrong)?;
+    let watch = |fd: BorrowedFd<'_>, number| {
+        epoll::add(&all, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+    };
+    watch(stop.as_fd(), STOP).map_err(wrong)?;
+    watch(listener.as_fd(), LISTENER).map_err(wrong)?;
+    let (mut open, mut next) = (HashMap::new(), LISTENER + 1);
     while !stop.is_triggered() {
-        let ready: Vec<bool> = {
-            let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-            let mut all: Vec<_> = [watch(stop.as_fd()), watch(listener.as_fd())]
-                .into_iter()
-                .chain(open.iter().map(|stream| watch(stream.as_fd())))
-                .collect();
-            let _ = poll(&mut all, None);
-            all.iter().skip(2).map(|fd| !fd.revents().is_empty()).collect()
-        };
-        let mut ready = ready.into_iter();
-        open.retain_mut(|stream| !ready.next().unwrap_or(false) || answers(stream));
-        while let Ok((stream, _)) = listener.accept() {
-            let _ = stream.set_nonblocking(true);
-            open.push(stream);
+        let mut events = Vec::with_capacity(64);
+        let _ = epoll::wait(&all, rustix::buffer::spare_capacity(&mut events), None);
+        for number in events.iter().map(|event: &epoll::Event| event.data.u64()) {
+            if open.get_mut(&number).is_some_and(|stream| !answers(stream)) {
+                open.remove(&number);
+            }
+            if number != LISTENER {
+                continue;
+            }
+            while let Ok((stream, _)) = listener.accept() {
+                let _ = stream.set_nonblocking(true);
+                watch(stream.as_fd(), next).map_err(wrong)?;
+                open.insert(next, stream);
+                next += 1;
+            }
         }
     }
     Ok(())

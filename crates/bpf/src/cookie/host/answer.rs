@@ -1,7 +1,7 @@
 //! The program that answers SYNs for the kernel's listeners.
 //!
-//! Called by tail call from `classify.rs`, which has left the listener's offer in the scratch
-//! value.
+//! Called by tail call from `classify.rs`, which has left the listener's offer, the clock and the
+//! filter of own addresses in the scratch value.
 //! A SYN that no cookie can stand for goes to the kernel: a signature, a segment size below what
 //! the kernel lets a cookie have, an implausible source. Timestamps tick in milliseconds, as the
 //! kernel's do, which goes on from what comes back.
@@ -9,12 +9,12 @@
 use super::keys;
 use super::listener::LEAST_MSS;
 use super::tables::{LEFT_MAX, NO_SCALING, Tally};
-use super::{DROP, HostMaps, PASS, TRANSMIT, begin, count, ends, refuse};
-use crate::cookie::segment::{SegmentFamily, families, header_sum, read, source};
+use super::{DROP, HostMaps, PASS, TRANSMIT, begin, count, ends, own, refuse};
+use crate::cookie::segment::{OwnAddresses, SegmentFamily, families, header_sum, read, source};
 use crate::cookie::syn::{self, SynWays};
 use crate::cookie::tables::{KeyTable, Offer};
 use crate::cookie::{answer, at, find_epoch, options, stack};
-use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
+use crate::{AccessSize, Assembler, JumpCondition, Label, Operation, Register};
 
 /// Writes the program. `R1` is the context.
 pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
@@ -22,7 +22,6 @@ pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
     let (pass, left, ready, derive) = (a.label(), a.label(), a.label(), a.label());
     let ways = SynWays { answered: a.label(), asleep: pass, left, broken: a.label() };
     begin(a, maps, pass);
-    a.call(Function::BootNanos).store(AccessSize::Double, Register::R9, at::NOW, Register::R0);
     keys::turn(a, maps, derive, left);
     find_epoch(a, &inner, left);
     milliseconds(a);
@@ -32,7 +31,8 @@ pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
         if family == SegmentFamily::V4 {
             header_sum(a, left);
         }
-        source(a, family, inner.addresses, left);
+        let own = OwnAddresses { map: maps.addresses, filter: Some(own::OWN_FILTER) };
+        source(a, family, Some(own), left);
         syn::flags(a, family, left);
         a.jump(ready);
     }

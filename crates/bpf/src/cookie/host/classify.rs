@@ -201,12 +201,10 @@ fn judge(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
         .jump_if(Register::R1, JumpCondition::Equal, ACK, ack);
     refuse(a, maps, Tally::Stray);
     a.place(syn);
-    a.load(AccessSize::Double, Register::R1, Register::R7, HostSettings::MODE).jump_if(
-        Register::R1,
-        JumpCondition::Meets,
-        HostSettings::ENDING,
-        ways.pass,
-    );
+    a.load(AccessSize::Double, Register::R1, Register::R7, HostSettings::MODE)
+        .jump_if(Register::R1, JumpCondition::Meets, HostSettings::ENDING, ways.pass)
+        .load(AccessSize::Double, Register::R1, Register::R7, HostSettings::OWN_FILTER)
+        .store(AccessSize::Double, Register::R9, own::OWN_FILTER, Register::R1);
     listener::awake(a, ways.pass);
     let room = a.label();
     a.load(AccessSize::Word, Register::R1, Register::R9, own::ACK_BACKLOG)

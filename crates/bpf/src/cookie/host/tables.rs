@@ -78,6 +78,9 @@ pub struct HostSettings {
     /// Datagrams of unproven sources to one port at one core within 134 ms that pass; those beyond
     /// are challenged.
     pub unproven: u64,
+    /// A bit for each of our own addresses ([`HostSettings::own_bit`]): a source without one is
+    /// not looked for among them.
+    pub own_filter: u64,
 }
 
 impl HostSettings {
@@ -94,6 +97,7 @@ impl HostSettings {
     pub(super) const INTERVAL: i16 = 128;
     pub(super) const BURST: i16 = 136;
     pub(super) const UNPROVEN: i16 = 144;
+    pub(super) const OWN_FILTER: i16 = 152;
     /// The word of the generation, to be written last.
     pub const GENERATION_WORD: usize = Self::GENERATION as usize / 8;
     /// Bits of the mode.
@@ -109,6 +113,12 @@ impl HostSettings {
             let word = |n: usize| words.get(at as usize / 8 + n).copied().unwrap_or(0);
             (word(0) ^ one, word(1) ^ two)
         })
+    }
+
+    /// The bit of an address in [`HostSettings::own_filter`].
+    #[must_use]
+    pub const fn own_bit(address: [u8; 16]) -> u64 {
+        1 << (address[15] & 63)
     }
 
     /// As it lies in the map.
@@ -130,7 +140,7 @@ impl HostSettings {
             .into_iter()
             .chain(siphash::start(self.secret))
             .chain(siphash::start(self.clock))
-            .chain([self.zone, self.interval, self.burst, self.unproven]);
+            .chain([self.zone, self.interval, self.burst, self.unproven, self.own_filter]);
         words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
         words
     }
@@ -277,6 +287,7 @@ mod tests {
             interval: 11,
             burst: 12,
             unproven: 13,
+            own_filter: 15,
         };
         let words = settings.words();
         assert_eq!(HostSettings::keys_of(&words), [secret, clock]);
@@ -284,5 +295,6 @@ mod tests {
         assert_eq!(words[HostSettings::ZONE as usize / 8], 10);
         assert_eq!(words[HostSettings::BURST as usize / 8], 12);
         assert_eq!(words[HostSettings::UNPROVEN as usize / 8], 13);
+        assert_eq!(words[HostSettings::OWN_FILTER as usize / 8], 15);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{GuardArgs, percent, udp_port};
+use super::{GuardArgs, kernel_half, percent, udp_port};
 
 /// What a file may say. What it does not say is as without the flag.
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +24,7 @@ struct GuardFile {
     generic: bool,
     pin: bool,
     ignore_rules: bool,
+    kernel_half: Option<Spanned<String>>,
 }
 
 /// A UDP port, alone or with its protocol.
@@ -94,6 +95,12 @@ pub(super) fn read(args: &GuardArgs, path: &Path) -> Result<GuardArgs, String> {
         watch = percent(&said)
             .map_err(|what| problem(path, &text, at, &format!("watch: {what}, such as \"25%\"")))?;
     }
+    let mut half = args.kernel_half;
+    if let Some(word) = &file.kernel_half {
+        half = kernel_half(word.get_ref()).map_err(|what| {
+            problem(path, &text, word.span().start, &format!("kernel_half: {what}"))
+        })?;
+    }
     Ok(GuardArgs {
         ports: file.ports,
         udp_ports,
@@ -105,6 +112,7 @@ pub(super) fn read(args: &GuardArgs, path: &Path) -> Result<GuardArgs, String> {
         generic: file.generic,
         pin: file.pin,
         ignore_rules: file.ignore_rules,
+        kernel_half: half,
         ..args.clone()
     })
 }
@@ -137,11 +145,25 @@ mod tests {
 
     #[test]
     fn a_file_says_what_flags_say() {
-        let text = "ports = [443, 22]\nudp = [123, \"53:dns\"]\nwatch = \"50%\"\npin = true\n";
+        let text = "ports = [443, 22]\nudp = [123, \"53:dns\"]\nwatch = \"50%\"\npin = true\n\
+                    kernel_half = \"napi-thread\"\n";
         let args = said(text).unwrap();
         let Line { args: flags } = Line::parse_from([
-            "guard", "eth0", "--port", "443", "--port", "22", "--udp", "123", "--udp", "53:dns",
-            "--watch", "50%", "--pin",
+            "guard",
+            "eth0",
+            "--port",
+            "443",
+            "--port",
+            "22",
+            "--udp",
+            "123",
+            "--udp",
+            "53:dns",
+            "--watch",
+            "50%",
+            "--pin",
+            "--kernel-half",
+            "napi-thread",
         ]);
         assert_eq!(format!("{args:?}"), format!("{flags:?}"));
     }
@@ -157,6 +179,7 @@ mod tests {
             ("udp = [\n  \"53:tls\",\n]\n", "file:2:3: udp: \"tls\" is neither dns nor a2s; for"),
             ("always = true\nwatch = 25\n", "file:2:9: watch says nothing with always = true"),
             ("watch = \"120%\"\n", "file:1:9: watch: a number from 1 to 99 is wanted, such as"),
+            ("kernel_half = \"auto\"\n", "file:1:15: kernel_half: \"auto\" is neither leave nor"),
             ("ports = [443\n", "file:"),
         ] {
             let error = said(text).unwrap_err();

@@ -17,7 +17,7 @@ use crate::output;
 use crate::socket::path::{SocketTaken, of_guard};
 
 /// How long a side that does not read or write is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
+const CLIENT_PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of a document that are read at most.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -59,8 +59,9 @@ fn wait(listener: &std::os::unix::net::UnixListener, left: Duration) {
 fn answer(mut stream: UnixStream, guard: &Guard) {
     let Ok(status) = guard.status() else { return };
     let text = format!("{:#}\n", document(&status));
-    let _ =
-        stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(text.as_bytes()));
+    let _ = stream
+        .set_write_timeout(Some(CLIENT_PATIENCE))
+        .and_then(|()| stream.write_all(text.as_bytes()));
 }
 
 fn document(status: &Status) -> Value {
@@ -94,7 +95,7 @@ fn document(status: &Status) -> Value {
 
 fn ask(path: PathBuf) -> std::io::Result<Value> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE * 4))?;
+    stream.set_read_timeout(Some(CLIENT_PATIENCE * 4))?;
     let mut text = String::new();
     stream.take(BYTES_MAX).read_to_string(&mut text)?;
     serde_json::from_str(&text).map_err(std::io::Error::other)
@@ -108,7 +109,7 @@ pub(super) fn show(interface: &str, folder: &Path, as_json: bool) -> Exit {
         .or_else(|error| ask(managed.join(format!("{interface}.guard"))).map_err(|_| error));
     let pinned = || pins::status(folder, interface).map(|status| document(&status));
     match said.or_else(|error| pinned().map_err(|_| error)) {
-        Ok(said) if as_json => output::print(&format!("{said:#}\n")),
+        Ok(said) if as_json => output::print_document(&format!("{said:#}")),
         Ok(said) => output::print(&table(&said)),
         Err(error) => {
             let shown = output::shown(&interface);

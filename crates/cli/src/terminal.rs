@@ -1,0 +1,199 @@
+//! The terminal of `floodwall top`: a screen of its own, keys that need no line end, and everything
+//! set back at the end, whichever way it comes.
+//!
+//! Invariant: what was changed at the terminal is undone when the [`Screen`] is dropped, and before
+//! a signal ends or stops the process. Where standard input is no terminal, no keys are read; where
+//! standard output is none, nothing is changed. SIGKILL alone leaves the terminal as it was then.
+
+use std::io::{self, IsTerminal};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use floodwall_base::Instant;
+use floodwall_dispatch::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::flag;
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::output;
+
+/// The other screen of the terminal, and no cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+/// The cursor, and the screen of before.
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// The screen is empty, the cursor at its top.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+/// Signals that end the process, once the terminal is set back.
+const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Another look at the instance.
+    Look,
+    /// The last one again: the size is another.
+    Redraw,
+    /// The end.
+    End,
+}
+
+/// A terminal that shows one picture after the other.
+pub(crate) struct Screen {
+    signals: SignalDelivery<UnixStream, SignalOnly>,
+    clock: Clock,
+    /// How standard input was set, where it is a terminal.
+    before: Option<Termios>,
+    is_entered: bool,
+    /// When the next look is due.
+    due: Option<Instant>,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    ///
+    /// # Errors
+    /// Signals cannot be caught; nothing was changed then.
+    pub(crate) fn enter() -> io::Result<Self> {
+        // A terminal that takes nothing (Ctrl-S) holds the first signal up, not the second.
+        let is_second = Arc::new(AtomicBool::new(false));
+        for signal in ENDS {
+            flag::register_conditional_default(signal, Arc::clone(&is_second))?;
+            flag::register(signal, Arc::clone(&is_second))?;
+        }
+        let (read, write) = UnixStream::pair()?;
+        read.set_nonblocking(true)?;
+        let all = ENDS.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]);
+        let signals = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
+        let before = io::stdin().is_terminal().then(|| rustix::termios::tcgetattr(io::stdin()));
+        let before = before.and_then(Result::ok);
+        let mut screen =
+            Self { signals, clock: Clock::new(), before, is_entered: false, due: None };
+        screen.take_over();
+        Ok(screen)
+    }
+
+    /// Shows a text in place of what was there.
+    pub(crate) fn show(&self, text: &str) -> Result<(), String> {
+        output::try_print(&format!("{CLEAR}{}", output::lines(text)))
+    }
+
+    /// Waits for a key, a signal, or the end of that time since the last look.
+    pub(crate) fn wait(&mut self, seconds: u64) -> Next {
+        let until = self.clock.now() + Duration::from_secs(seconds);
+        let until = *self.due.get_or_insert(until);
+        let next = self.wait_until(until);
+        if next == Next::Look {
+            self.due = None;
+        }
+        next
+    }
+
+    fn wait_until(&mut self, until: Instant) -> Next {
+        loop {
+            let keys = self.poll(until);
+            let mut next = None;
+            let signals: Vec<_> = self.signals.pending().collect();
+            for signal in signals {
+                match signal {
+                    SIGWINCH => next = Some(Next::Redraw),
+                    SIGCONT => {
+                        self.take_over();
+                        next = Some(Next::Redraw);
+                    }
+                    signal => {
+                        self.give_back();
+                        // Stops here, or does not come back.
+                        let _ = emulate_default_handler(signal);
+                    }
+                }
+            }
+            next = match keys.map(read_key) {
+                Some(Key::End) => Some(Next::End),
+                Some(Key::Look) => Some(Next::Look),
+                Some(Key::Other) | None => next,
+            };
+            match next {
+                Some(next) => return next,
+                None if self.clock.now() >= until => return Next::Look,
+                None => {}
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do; `Some` where that is a key.
+    fn poll(&self, until: Instant) -> Option<()> {
+        let left = until - self.clock.now();
+        let timeout = Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let keys = io::stdin();
+        let mut waited = vec![PollFd::new(self.signals.get_read(), PollFlags::IN)];
+        if self.before.is_some() {
+            waited.push(PollFd::new(&keys, PollFlags::IN));
+        }
+        // A signal that interrupts it is seen by its caller.
+        let _ = poll(&mut waited, Some(&timeout));
+        waited.get(1).filter(|keys| !keys.revents().is_empty()).map(|_| ())
+    }
+
+    /// Keys come at once and are not shown; signals from keys stay.
+    fn take_over(&mut self) {
+        if let Some(before) = &self.before {
+            let mut own = before.clone();
+            own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            own.special_codes[SpecialCodeIndex::VMIN] = 1;
+            own.special_codes[SpecialCodeIndex::VTIME] = 0;
+            let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Now, &own);
+        }
+        self.is_entered = true;
+        let _ = output::try_print(ENTER);
+    }
+
+    fn give_back(&mut self) {
+        if !std::mem::take(&mut self.is_entered) {
+            return;
+        }
+        let _ = output::try_print(LEAVE);
+        if let Some(before) = &self.before {
+            let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// What a key asks for.
+enum Key {
+    End,
+    Look,
+    Other,
+}
+
+/// The first key that asks for something; a terminal that is gone is the end.
+fn read_key((): ()) -> Key {
+    let mut keys = [0; 64];
+    // Not by the buffer of the standard library, in which keys would wait unseen by `poll`.
+    match rustix::io::read(io::stdin(), &mut keys) {
+        Ok(0) | Err(_) => Key::End,
+        Ok(read) => keys
+            .iter()
+            .take(read)
+            .find_map(|key| match key {
+                b'q' | b'Q' => Some(Key::End),
+                b' ' | b'\n' | b'\r' => Some(Key::Look),
+                _ => None,
+            })
+            .unwrap_or(Key::Other),
+    }
+}
