@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::{FIRST, FLOOR, FRAME};
+use crate::memory::{FRAME_TRUE_BYTES, HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -457,13 +457,15 @@ impl Connection {
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
             let window = self.recovery.controller().window();
-            let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME);
+            let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
             // Before its first window the peer has refused nothing.
             let is_scarce = self.snd.is_scarce && self.snd.wnd_max > 0;
             let (wanted, least) = match is_scarce {
-                true if self.snd.wnd < window => (bytes(self.snd.wnd).saturating_add(FLOOR), FLOOR),
-                true => (bytes(window).saturating_mul(2), FLOOR),
-                false => (bytes(window).saturating_mul(2), FIRST),
+                true if self.snd.wnd < window => {
+                    (bytes(self.snd.wnd).saturating_add(HALF_FLOOR), HALF_FLOOR)
+                }
+                true => (bytes(window).saturating_mul(2), HALF_FLOOR),
+                false => (bytes(window).saturating_mul(2), HALF_LIMIT_FIRST),
             };
             wanted.clamp(least.min(self.send_bytes), self.send_bytes)
         } else {

@@ -178,7 +178,7 @@ const NO_FLOW: FlowKey = FlowKey {
     protocol: PROTOCOL,
 };
 /// The only list of `dirty`.
-const DIRTY: u32 = 0;
+const DIRTY_LIST: u32 = 0;
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
 /// super-frame holds, into which devices combine consecutive ones (GSO).
 const SEGMENTS_PER_TURN: u32 = 44;
@@ -460,7 +460,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if !connection.wants_output(&self.records) {
             self.settle_as(index, now, false);
         } else if !self.dirty.is_linked(index) {
-            self.dirty.push_back(DIRTY, index);
+            self.dirty.push_back(DIRTY_LIST, index);
         }
     }
 
@@ -520,7 +520,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         if wants_output {
             if !self.dirty.is_linked(index) {
-                self.dirty.push_back(DIRTY, index);
+                self.dirty.push_back(DIRTY_LIST, index);
             }
         } else if self.dirty.is_linked(index) {
             self.dirty.unlink(index);
@@ -682,7 +682,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if left > 0 && self.dirty.is_linked(current) {
             return Some(current);
         }
-        let next = self.dirty.first(DIRTY)?;
+        let next = self.dirty.first(DIRTY_LIST)?;
         self.turn = (next, SEGMENTS_PER_TURN);
         Some(next)
     }
@@ -751,7 +751,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
-        self.grew || !self.dirty.is_empty(DIRTY)
+        self.grew || !self.dirty.is_empty(DIRTY_LIST)
     }
 
     /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to

@@ -20,9 +20,9 @@ use floodwall_base::{IndexLists, Instant};
 /// 3.8.6.3: less than half a second).
 pub(crate) const DELAYED_ACK_TIME: Duration = Duration::from_millis(40);
 /// The list of those with a delay.
-const WAITING: u32 = 0;
+const DELAYED_LIST: u32 = 0;
 /// The list of those that leave at the end of the round, unless the program answers in it.
-const QUICK: u32 = 1;
+const QUICK_LIST: u32 = 1;
 /// The deadline of a quick one: it is due.
 pub(crate) const AT_ONCE: Instant = Instant::ORIGIN;
 
@@ -56,14 +56,14 @@ impl DelayedAcks {
             self.list.unlink(place);
         } else {
             self.pending += u32::from(!was_pending);
-            self.list.push_back(if at == AT_ONCE { QUICK } else { WAITING }, place);
+            self.list.push_back(if at == AT_ONCE { QUICK_LIST } else { DELAYED_LIST }, place);
         }
     }
 
     /// The first of either list.
     #[inline]
     fn first(&self) -> Option<u32> {
-        self.list.first(QUICK).or_else(|| self.list.first(WAITING))
+        self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST))
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.

@@ -56,8 +56,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         Ok(self.id(index))
     }
 
-    /// As [`ConnectionTable::connect`], on a path of `mtu` bytes, where that is known. Where nothing
-    /// else waits to be sent, the SYN is returned, and no list is touched. Call
+    /// As [`ConnectionTable::connect`], on a path of `mtu` bytes, where that is known. Where
+    /// nothing else waits to be sent, the SYN is returned, and no list is touched. Call
     /// [`ConnectionTable::transmit`] for the rest as usual.
     ///
     /// # Errors
