@@ -18,6 +18,7 @@ use crate::table::Table;
 const PLANS: &[(&str, &str)] = &[
     ("fib-gc", include_str!("../plans/fib-gc.toml")),
     ("first-line", include_str!("../plans/first-line.toml")),
+    ("first-line-router", include_str!("../plans/first-line-router.toml")),
     ("grace-period", include_str!("../plans/grace-period.toml")),
     ("guard", include_str!("../plans/guard.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),

@@ -1,4 +1,4 @@
-//! `instructions`: what small messages, short connections and look-ups execute, in instructions.
+//! `instructions`: what small messages, short connections and datagrams execute, in instructions.
 //!
 //! Runs benches that do a number of each and measure nothing (`--count`) under valgrind's
 //! callgrind, twice: the difference of the two totals, divided by that of the numbers, is the cost
@@ -7,29 +7,69 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The rows, each with the two numbers.
-const ROWS: [(&str, u64, u64); 6] = [
-    ("Floodwall IPv4 ping-pong.", 1000, 3000),
-    ("Floodwall IPv6 ping-pong.", 1000, 3000),
-    ("Floodwall IPv4 connections.", 1000, 3000),
-    ("Floodwall IPv6 connections.", 1000, 3000),
-    ("smoltcp IPv4 ping-pong.", 1000, 3000),
-    ("smoltcp IPv4 connections.", 1000, 3000),
+/// What is counted: a row of a bench of `floodwall-stack`.
+struct Row {
+    bench: &'static str,
+    name: &'static str,
+    /// The two numbers.
+    few: u64,
+    many: u64,
+    /// What the bench does for one of them.
+    each: u64,
+}
+
+const fn tcp(name: &'static str) -> Row {
+    Row { bench: "tcp", name, few: 1000, many: 3000, each: 1 }
+}
+
+/// A burst of 32 datagrams.
+const fn udp(name: &'static str) -> Row {
+    Row { bench: "udp", name, few: 50, many: 150, each: 32 }
+}
+
+const ROWS: [Row; 12] = [
+    tcp("Floodwall IPv4 ping-pong."),
+    tcp("Floodwall IPv6 ping-pong."),
+    tcp("Floodwall IPv4 connections."),
+    tcp("Floodwall IPv6 connections."),
+    tcp("smoltcp IPv4 ping-pong."),
+    tcp("smoltcp IPv4 connections."),
+    udp("Floodwall IPv4 64 B, bare IP, singly"),
+    udp("Floodwall IPv6 64 B, bare IP, singly"),
+    udp("Floodwall IPv4 1472 B, bare IP, singly"),
+    udp("smoltcp IPv4 64 B"),
+    udp("smoltcp IPv6 64 B"),
+    udp("smoltcp IPv4 1472 B"),
 ];
 
-/// Builds the bench and prints a line for each row with `only` in its name.
+/// Builds the benches and prints a line for each row with `only` in its name.
 pub(crate) fn run(root: &Path, only: &str) -> Result<(), String> {
-    let build = ["bench", "-p", "floodwall-stack", "--bench", "tcp", "--no-run"];
-    let mut cargo = Command::new("cargo");
-    let built = capture(cargo.args(build).arg("--message-format=json").current_dir(root))?;
-    let lines = built.lines().filter(|line| line.contains("\"name\":\"tcp\""));
-    let path = lines.filter_map(|line| line.split("\"executable\":\"").nth(1)).next_back();
-    let path = path.and_then(|rest| rest.split('"').next()).ok_or("cargo names no executable")?;
-    for (row, few, many) in ROWS.iter().filter(|(row, ..)| row.contains(only)) {
-        let cost = count(path, row, *many)?.saturating_sub(count(path, row, *few)?) / (many - few);
-        println!("{:32} {cost:>8} instructions", row.trim_end_matches('.'));
+    for bench in ["tcp", "udp"] {
+        let rows = ROWS.iter().filter(|row| row.bench == bench && row.name.contains(only));
+        let rows: Vec<&Row> = rows.collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let path = build(root, bench)?;
+        for Row { name, few, many, each, .. } in rows {
+            let cost = count(&path, name, *many)?.saturating_sub(count(&path, name, *few)?);
+            let cost = cost / ((many - few) * each);
+            println!("{:40} {cost:>8} instructions", name.trim_end_matches('.'));
+        }
     }
     Ok(())
+}
+
+/// Builds a bench; returns the path of its program.
+fn build(root: &Path, bench: &str) -> Result<String, String> {
+    let build = ["bench", "-p", "floodwall-stack", "--bench", bench, "--no-run"];
+    let mut cargo = Command::new("cargo");
+    let built = capture(cargo.args(build).arg("--message-format=json").current_dir(root))?;
+    let name = format!("\"name\":\"{bench}\"");
+    let lines = built.lines().filter(|line| line.contains(&name));
+    let path = lines.filter_map(|line| line.split("\"executable\":\"").nth(1)).next_back();
+    let path = path.and_then(|rest| rest.split('"').next()).ok_or("cargo names no executable")?;
+    Ok(path.to_owned())
 }
 
 /// Instructions of a run of `count`.

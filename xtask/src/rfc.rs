@@ -68,8 +68,12 @@ fn tests(root: &Path) -> Result<BTreeSet<String>, String> {
         for path in files(&root.join(folder), "rs")? {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             let lines = text.lines().map(str::trim_start);
-            let named = lines.filter_map(|line| line.strip_prefix("fn "));
-            names.extend(named.filter_map(|rest| rest.split('(').next().map(str::to_owned)));
+            // The bodies that run at several places are generic and asynchronous.
+            let named = lines.filter_map(|line| {
+                let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+                line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")
+            });
+            names.extend(named.filter_map(|rest| rest.split(['(', '<']).next().map(str::to_owned)));
         }
     }
     for path in files(&root.join("tests/conformance"), "pkt")? {

@@ -5,8 +5,8 @@
 //! overflow, and at the end 32,768 is given back for each word. Compilers do not find this by
 //! themselves: the auto-vectorised loops are two to three times slower.
 //!
-//! Invariant: at most [`BLOCK`] bytes go into one set of 32-bit lanes, so that not even the sum of
-//! all lanes overflows.
+//! Invariant: at most [`BLOCK_BYTES_MAX`] bytes go into one set of 32-bit lanes, so that not even
+//! the sum of all lanes overflows.
 //!
 //! Read first: `_mm256_madd_epi16` in the Intel intrinsics guide; RFC 1071 section 2.
 
@@ -22,10 +22,10 @@ use crate::scalar::{add_carry, sum_scalar};
 /// The most bytes summed into one set of lanes.
 ///
 /// 2^15 words of at most 2^15 in magnitude each: all of them together are 2^30, inside of 2^31.
-const BLOCK: usize = 65_536;
+const BLOCK_BYTES_MAX: usize = 65_536;
 
 /// What flipping the top bit took from each word.
-const BIAS: i64 = 32_768;
+const WORD_BIAS: i64 = 32_768;
 
 /// Sums any number of bytes with AVX2, or returns that this machine has none.
 #[inline]
@@ -35,7 +35,7 @@ pub fn sum_avx2(bytes: &[u8]) -> Option<u64> {
         return None;
     }
     let mut total = 0;
-    for block in bytes.chunks(BLOCK) {
+    for block in bytes.chunks(BLOCK_BYTES_MAX) {
         // SAFETY: the machine has AVX2: it was checked just above.
         total = add_carry(total, unsafe { block_avx2(block) });
     }
@@ -47,7 +47,7 @@ pub fn sum_avx2(bytes: &[u8]) -> Option<u64> {
 #[must_use]
 pub fn sum_sse2(bytes: &[u8]) -> u64 {
     let mut total = 0;
-    for block in bytes.chunks(BLOCK) {
+    for block in bytes.chunks(BLOCK_BYTES_MAX) {
         // SAFETY: SSE2 is part of every x86-64 machine (this file is built for no other).
         total = add_carry(total, unsafe { block_sse2(block) });
     }
@@ -122,7 +122,7 @@ fn lanes_sum(lanes: __m128i) -> i32 {
 /// Gives the bias of `wide_bytes` back and adds the tail.
 #[inline]
 fn unbias(biased: i32, wide_bytes: usize, tail: &[u8]) -> u64 {
-    let value = i64::from(biased) + (wide_bytes as i64 / 2) * BIAS;
+    let value = i64::from(biased) + (wide_bytes as i64 / 2) * WORD_BIAS;
     // The true sum of unsigned words: never negative.
     add_carry(value.cast_unsigned(), sum_scalar(tail))
 }

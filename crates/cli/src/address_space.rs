@@ -9,14 +9,14 @@ use floodwall_stack::StackConfig;
 use rustix::process::{Resource, getrlimit};
 
 /// Bytes of one worker beside the pool: its stack's tables, its thread, its rings.
-const WORKER: usize = 40 << 20;
+const WORKER_BYTES: usize = 40 << 20;
 /// Bytes that the allocator of the C library reserves for each thread that is new, where there are
 /// so many; it needs few of them, and where they are missing it shares those of another thread.
-const ARENA: usize = 64 << 20;
+const ARENA_BYTES: usize = 64 << 20;
 /// Bytes of a connection: its state, its place in tables, and what services keep of it.
-const CONNECTION: usize = 2048;
+const CONNECTION_BYTES: usize = 2048;
 /// Bytes of a route, in the table and in what is published of it.
-const ROUTE: usize = 128;
+const ROUTE_BYTES: usize = 128;
 
 /// Checks it, where there is a limit.
 ///
@@ -28,12 +28,12 @@ pub(crate) fn check(
     workers: usize,
 ) -> Result<(), String> {
     let Some(limit) = getrlimit(Resource::As).current else { return Ok(()) };
-    let connections = config.tcp_connections_max.saturating_mul(CONNECTION);
-    let each = WORKER.saturating_add(connections);
-    let tables = each.saturating_mul(workers).saturating_add(2 * ROUTE * config.routes_max);
+    let connections = config.tcp_connections_max.saturating_mul(CONNECTION_BYTES);
+    let each = WORKER_BYTES.saturating_add(connections);
+    let tables = each.saturating_mul(workers).saturating_add(2 * ROUTE_BYTES * config.routes_max);
     let pool = Region::bytes_of(memory).unwrap_or(usize::MAX);
     // Arenas of the workers, and of one of the threads beside them, come before the tables.
-    let arenas = ARENA.saturating_mul(workers + 1);
+    let arenas = ARENA_BYTES.saturating_mul(workers + 1);
     let wanted = pool.saturating_add(tables).saturating_add(arenas);
     // Reserved and given back: nothing is touched.
     if Vec::<u8>::new().try_reserve_exact(wanted).is_ok() {

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 
-const SOCKET: &str = "--socket";
+const SOCKET_FLAG: &str = "--socket";
 
 /// The arguments, with `--socket PATH` or `--socket=PATH` right behind the command's name.
 pub(crate) fn arranged(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -16,7 +16,7 @@ pub(crate) fn arranged(args: impl IntoIterator<Item = OsString>) -> Vec<OsString
     all.extend(args.next());
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
-        match text.strip_prefix(SOCKET) {
+        match text.strip_prefix(SOCKET_FLAG) {
             Some("") => match args.next() {
                 Some(path) => moved = vec![arg, path],
                 // Clap says what lacks.

@@ -3,7 +3,7 @@
 //! The control socket's server hands a connection over; a thread of its own installs a tap at every
 //! worker, writes the records as pcapng with drop reason, interface and worker as comments, and
 //! removes the taps again. Invariants: one capture at a time; it ends at its count, its time, when
-//! its client is gone or does not read for [`PATIENCE`], and with the instance.
+//! its client is gone or does not read for [`CLIENT_PATIENCE`], and with the instance.
 //!
 //! # Under flood
 //! Reachable by the owner's processes. Bound: one thread, the records of one tap a worker (8 MiB
@@ -30,18 +30,18 @@ use crate::sources::{SourceSample, SourceShare};
 use crate::threads::spawn_named;
 
 /// How long a client may leave the stream unread.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often records are looked for while there are none.
-const PAUSE: Duration = Duration::from_millis(20);
+const RECORD_POLL: Duration = Duration::from_millis(20);
 /// How long a worker may take for its tap.
-const ANSWER: Duration = Duration::from_secs(1);
+const TAP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long sources are sampled, and bytes of each packet.
-const SAMPLE: Duration = Duration::from_millis(200);
+const SAMPLE_TIME: Duration = Duration::from_millis(200);
 const SAMPLE_BYTES: usize = 128;
 /// How often a sample is tried again while another one is taken.
 const SAMPLE_TRIES: u32 = 25;
 /// Records written before the others' are looked at.
-const PIECE: usize = 256;
+const RECORDS_AT_ONCE: usize = 256;
 
 /// Samples what arrives, and returns the source prefixes.
 pub(crate) type Sampler = Box<dyn Fn() -> Vec<SourceShare> + Send + Sync>;
@@ -100,8 +100,8 @@ impl Captures {
         }
     }
 
-    /// Samples what arrives for [`SAMPLE`], on a thread of its own, and answers with the source
-    /// prefixes; with none while a capture runs.
+    /// Samples what arrives for [`SAMPLE_TIME`], on a thread of its own, and answers with the
+    /// source prefixes; with none while a capture runs.
     pub(crate) fn sources(&self, stream: &UnixStream) -> Option<String> {
         let sampler = self.sampler();
         let begun = stream.try_clone().map_err(|error| error.to_string()).and_then(|mut stream| {
@@ -110,7 +110,7 @@ impl Captures {
                 let answer = serde_json::json!({ "sources": sources });
                 // A client that is gone, or does not read, loses its answer.
                 let _ = stream.set_nonblocking(false);
-                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let _ = stream.set_write_timeout(Some(CLIENT_PATIENCE));
                 let _ = stream.write_all(format!("{answer}\n").as_bytes());
             })
             .map(drop)
@@ -126,7 +126,7 @@ impl Captures {
             if !(0..SAMPLE_TRIES).any(|_| {
                 let is_free = !running.swap(true, Ordering::AcqRel);
                 if !is_free {
-                    pause(PAUSE);
+                    pause(RECORD_POLL);
                 }
                 is_free
             }) {
@@ -140,7 +140,7 @@ impl Captures {
                 snap_len: SAMPLE_BYTES,
             };
             let mut readers = installed.install(&config);
-            pause(SAMPLE);
+            pause(SAMPLE_TIME);
             let mut sample = SourceSample::default();
             for reader in &mut readers {
                 let mut take = |record: &TapRecord| {
@@ -210,7 +210,7 @@ impl InstalledTaps {
         for control in self.controls.iter() {
             let (tap, reader) = PacketTap::new(config.clone());
             let tap = Box::new(tap);
-            let _ = control.ask(ANSWER, move |desk| {
+            let _ = control.ask(TAP_PATIENCE, move |desk| {
                 drop(desk.engine.engine.stack_mut().set_tap(Some(tap)));
             });
             readers.push(reader);
@@ -247,7 +247,7 @@ impl CaptureSession {
 
     fn write(&self, stream: UnixStream, config: &TapConfig) -> io::Result<u64> {
         stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
         let client = stream.try_clone()?;
         let interfaces: Vec<_> = self.interfaces.to_vec();
         let out = BufWriter::new(stream);
@@ -262,7 +262,7 @@ impl CaptureSession {
             let before = written;
             for (worker, reader) in readers.iter_mut().enumerate() {
                 let left = usize::try_from(self.request.count - written).unwrap_or(usize::MAX);
-                for _ in 0..PIECE.min(left) {
+                for _ in 0..RECORDS_AT_ONCE.min(left) {
                     let record = |record: &TapRecord| self.record(&mut out, record, worker, offset);
                     let Some(outcome) = reader.read(record) else { break };
                     outcome?;
@@ -338,9 +338,9 @@ fn since_start(at: Instant) -> Duration {
     Duration::from_nanos(at.as_nanos())
 }
 
-/// Whether the client has closed its end; waits [`PAUSE`] where it has not.
+/// Whether the client has closed its end; waits [`RECORD_POLL`] where it has not.
 fn is_gone(client: &UnixStream) -> bool {
-    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(PAUSE.subsec_nanos()) };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(RECORD_POLL.subsec_nanos()) };
     let mut waited = [PollFd::new(client, PollFlags::RDHUP)];
     let _ = poll(&mut waited, Some(&timeout));
     waited[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)

@@ -18,9 +18,9 @@ use crate::threads::spawn_named;
 use crate::watch;
 
 /// How long connections may take to end, where nothing else is wanted.
-pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+pub(crate) const DRAIN_DEFAULT: Duration = Duration::from_secs(5);
 /// How much longer a worker may take for its answer.
-const ANSWER: Duration = Duration::from_secs(1);
+const DRAIN_ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is done at the end, once the workers stand.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl Ending {
         }
         drop(answer);
         let mut all = Drained::default();
-        while let Ok(drained) = answers.recv_timeout(self.patience + ANSWER) {
+        while let Ok(drained) = answers.recv_timeout(self.patience + DRAIN_ANSWER_PATIENCE) {
             all += drained;
         }
         all

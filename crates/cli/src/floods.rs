@@ -6,8 +6,8 @@
 //! whole report; at rest it asks for nothing. Nothing of it is on the packet path.
 //!
 //! # Under flood
-//! Bound: two lines a flood (`FloodWatch`), and [`LINES`] together; what is held back is counted
-//! in the next line.
+//! Bound: two lines a flood (`FloodWatch`), and [`LINE_PRICE`] together; what is held back is
+//! counted in the next line.
 
 use floodwall_base::{Counter, Instant, Price, TokenBucket};
 use floodwall_dispatch::{
@@ -24,7 +24,7 @@ use crate::report::RunReport;
 use crate::sources;
 
 /// Lines about floods and evictions: one a second in the long run, twenty at once.
-const LINES: Price = Price::new(1, 20);
+const LINE_PRICE: Price = Price::new(1, 20);
 
 /// Makes a report of the whole instance; `None` where the workers do not answer.
 pub(crate) type Look = Box<dyn Fn() -> Option<RunReport> + Send>;
@@ -148,7 +148,7 @@ impl FloodLog {
         let before = *self.evicted.get_or_insert(counts);
         let more: Vec<_> = counts.iter().zip(before).map(|(c, b)| c.saturating_sub(b)).collect();
         let [unowned, unaccepted, idle] = more[..] else { return };
-        if counts == before || !self.lines.has(LINES, now) {
+        if counts == before || !self.lines.has(LINE_PRICE, now) {
             return;
         }
         self.evicted = Some(counts);
@@ -162,7 +162,7 @@ impl FloodLog {
 
     /// Whether a line is within the rate; with the number of lines held back before.
     fn may_write(&mut self, now: Instant) -> Option<u64> {
-        if self.lines.take(LINES, now) {
+        if self.lines.take(LINE_PRICE, now) {
             return Some(std::mem::take(&mut self.held_back));
         }
         self.held_back += 1;

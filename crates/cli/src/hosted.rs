@@ -6,8 +6,8 @@ use floodwall_dispatch::{Published, Shown, WORDS_MAX};
 use floodwall_stack::{Fates, Host, Stats};
 
 /// What of the stack's counts is published.
-const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 13;
-const _: () = assert!(WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
+const COUNT_WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 13;
+const _: () = assert!(COUNT_WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
 
 /// The host, as a worker runs it.
 pub(crate) fn shown(host: Host) -> Shown<Host> {
@@ -36,14 +36,14 @@ fn write(stats: &Stats, out: &mut [u64]) {
 /// The words of these counts.
 #[cfg(test)]
 pub(crate) fn words(stats: &Stats) -> Vec<u64> {
-    let mut words = vec![0; WORDS];
+    let mut words = vec![0; COUNT_WORDS];
     write(stats, &mut words);
     words
 }
 
 /// The words of all workers together: all of them are counts.
 pub(crate) fn sum(all: &[Published]) -> Vec<u64> {
-    let mut sum = vec![0; WORDS];
+    let mut sum = vec![0; COUNT_WORDS];
     for published in all {
         sum.iter_mut().zip(&published.words).for_each(|(sum, word)| *sum += word);
     }
@@ -104,7 +104,7 @@ mod tests {
         let mut words = [0; WORDS_MAX];
         write(&stats, &mut words);
         assert_eq!(read(&words), stats);
-        assert_eq!((words[WORDS - 5], words[WORDS - 1]), (7, 11));
+        assert_eq!((words[COUNT_WORDS - 5], words[COUNT_WORDS - 1]), (7, 11));
         assert_eq!(read(&[]), Stats::default());
     }
 }

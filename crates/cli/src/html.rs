@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the page in its folder.
-const FILE: &str = "index.html";
+const PAGE_FILE: &str = "index.html";
 
-const STYLE: &str = "\
+const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--back:#fff;--soft:#57606a;--line:#d0d7de;\
 --good:#1a7f37;--bad:#cf222e;--bar:#0969da;--band:#f6f8fa}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--back:#0d1117;--soft:#9198a1;\
@@ -168,8 +168,8 @@ impl HtmlPage {
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n\
-             </head><body>\n{}</body></html>\n",
+             <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n\
+             <style>\n{PAGE_STYLE}</style>\n</head><body>\n{}</body></html>\n",
             escaped(&self.title),
             self.body
         )
@@ -178,7 +178,7 @@ impl HtmlPage {
     /// Writes the page into a folder, which is made where it is missing; returns its path.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
-        let path = folder.join(FILE);
+        let path = folder.join(PAGE_FILE);
         fs::write(&path, self.text())?;
         Ok(path)
     }

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use thiserror::Error;
 
 /// What all names begin with.
-const PREFIX: &str = "floodwall/instance";
+const MARK_PREFIX: &str = "floodwall/instance";
 /// Instances of a namespace that are looked at.
 const OTHERS_MAX: usize = 64;
 
@@ -48,7 +48,7 @@ impl InstanceMark {
     /// Another instance has the interface and the link address.
     pub(crate) fn take(interface: &str, mac: MacAddr) -> Result<(Self, Vec<String>), OpenError> {
         let names = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-        let name = format!("{PREFIX}/{interface}/{mac}");
+        let name = format!("{MARK_PREFIX}/{interface}/{mac}");
         let bind = |name: &str| UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
         let listener = match bind(&name) {
             Ok(listener) => Some(listener),
@@ -68,7 +68,7 @@ impl InstanceMark {
             }
         }
         let notes = others.into_iter().filter_map(|(other, of_other)| {
-            let process = instance_of(&format!("{PREFIX}/{other}/{of_other}"))?;
+            let process = instance_of(&format!("{MARK_PREFIX}/{other}/{of_other}"))?;
             if other == interface {
                 Some(format!(
                     "another floodwall (process {process}) uses this interface, too, with the link \
@@ -91,7 +91,7 @@ impl InstanceMark {
 /// The marks in the system's list of Unix sockets.
 fn marks(list: &str) -> impl Iterator<Item = (&str, MacAddr)> {
     list.lines().filter_map(|line| {
-        let name = line.rsplit_once('@')?.1.strip_prefix(PREFIX)?.strip_prefix('/')?;
+        let name = line.rsplit_once('@')?.1.strip_prefix(MARK_PREFIX)?.strip_prefix('/')?;
         let (interface, mac) = name.split_once('/')?;
         Some((interface, mac.parse().ok()?))
     })

@@ -75,7 +75,7 @@ struct LogQueue {
     lost: Arc<AtomicU64>,
 }
 
-static QUEUE: OnceLock<LogQueue> = OnceLock::new();
+static LOG_QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// Starts the log of this process; a second call changes nothing.
 ///
@@ -84,7 +84,7 @@ static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 pub(crate) fn start(format: LogFormat, level: LogLevel) -> Result<(), String> {
     let (lines, waiting) = sync_channel(LINES_MAX);
     let queue = LogQueue { lines, lost: Arc::default() };
-    if QUEUE.set(queue.clone()).is_err() {
+    if LOG_QUEUE.set(queue.clone()).is_err() {
         return Ok(());
     }
     let lost = Arc::clone(&queue.lost);
@@ -107,7 +107,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> Result<(), String> {
 
 /// Waits until all lines are written, at most for a second.
 pub(crate) fn flush() {
-    let Some(queue) = QUEUE.get() else { return };
+    let Some(queue) = LOG_QUEUE.get() else { return };
     let (mark, written) = sync_channel(1);
     if queue.lines.try_send(LogItem::Mark(mark)).is_ok() {
         let _ = written.recv_timeout(LAST_LINES);

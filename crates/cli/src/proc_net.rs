@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// Tables of `netstat`, then those of `snmp`; of two that fit a name the longer stands first.
-const TABLES: [(&str, ProcFile); 6] = [
+const PROC_TABLES: [(&str, ProcFile); 6] = [
     ("TcpExt", ProcFile::Netstat),
     ("Floodwall", ProcFile::Netstat),
     ("Icmp", ProcFile::Snmp),
@@ -20,7 +20,7 @@ const TABLES: [(&str, ProcFile); 6] = [
     ("Udp", ProcFile::Snmp),
 ];
 /// What counters of IPv6 begin with: they stand in a file without tables.
-const V6: [&str; 3] = ["Icmp6", "Ip6", "Udp6"];
+const IPV6_PREFIXES: [&str; 3] = ["Icmp6", "Ip6", "Udp6"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProcFile {
@@ -49,16 +49,16 @@ pub(crate) fn write(folder: &Path, counters: &BTreeMap<String, u64>) -> io::Resu
 
 /// The table of a counter without a family of its own, and its name in there.
 fn place(name: &str) -> Option<(&'static str, &str)> {
-    if V6.iter().any(|start| name.starts_with(start)) {
+    if IPV6_PREFIXES.iter().any(|start| name.starts_with(start)) {
         return None;
     }
-    TABLES.iter().find_map(|(table, _)| Some((*table, name.strip_prefix(table)?)))
+    PROC_TABLES.iter().find_map(|(table, _)| Some((*table, name.strip_prefix(table)?)))
 }
 
 /// Two lines a table: names, then values.
 fn tables(counters: &BTreeMap<String, u64>, file: ProcFile) -> String {
     let mut text = String::new();
-    for (table, _) in TABLES.iter().filter(|(_, of)| *of == file) {
+    for (table, _) in PROC_TABLES.iter().filter(|(_, of)| *of == file) {
         let (mut names, mut values) = (format!("{table}:"), format!("{table}:"));
         let mut is_empty = true;
         for (name, value) in counters {
@@ -78,7 +78,9 @@ fn tables(counters: &BTreeMap<String, u64>, file: ProcFile) -> String {
 
 /// One line a counter.
 fn lines(counters: &BTreeMap<String, u64>) -> String {
-    let of_v6 = counters.iter().filter(|(name, _)| V6.iter().any(|start| name.starts_with(start)));
+    let of_v6 = counters
+        .iter()
+        .filter(|(name, _)| IPV6_PREFIXES.iter().any(|start| name.starts_with(start)));
     of_v6.map(|(name, value)| format!("{name:32}\t{value}\n")).collect()
 }
 

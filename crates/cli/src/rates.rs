@@ -10,7 +10,7 @@ use floodwall_dispatch::WorkerCounter;
 use crate::report::{DeviceReport, RunReport};
 
 /// Facts of a worker that are states, and not counts.
-const GAUGES: [WorkerCounter; 5] = [
+const WORKER_GAUGES: [WorkerCounter; 5] = [
     WorkerCounter::LongestRoundNanos,
     WorkerCounter::LongestRunNanos,
     WorkerCounter::Backlog,
@@ -20,7 +20,7 @@ const GAUGES: [WorkerCounter; 5] = [
 
 /// Whether a worker's fact is a state.
 pub(crate) fn is_gauge(name: &str) -> bool {
-    GAUGES.iter().any(|gauge| gauge.name() == name)
+    WORKER_GAUGES.iter().any(|gauge| gauge.name() == name)
 }
 
 /// What happened between two reports.

@@ -28,7 +28,7 @@ use crate::routes;
 use crate::settings::{self, GivenSettings, RunSettings, ServiceWord};
 
 /// How long a worker may take for one step.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STEP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What shards are made of: also those that are made again after a panic.
 pub(crate) struct ShardConfig {
@@ -150,7 +150,7 @@ impl Reloader {
 
     fn address(&self, dev: &str, address: IpCidr, add: bool) -> Result<bool, String> {
         let dev = dev.to_owned();
-        let asked = self.control()?.ask(PATIENCE, move |desk| {
+        let asked = self.control()?.ask(STEP_PATIENCE, move |desk| {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             // For delays that need not be unpredictable.
             let mut random = Randomness::from_number(now.as_nanos());
@@ -183,7 +183,7 @@ impl Reloader {
 
     fn dhcp(&self, dev: &str, on: bool) -> Result<bool, String> {
         let dev = dev.to_owned();
-        let asked = self.control()?.ask(PATIENCE, move |desk| {
+        let asked = self.control()?.ask(STEP_PATIENCE, move |desk| {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             let mut random = Randomness::from_number(now.as_nanos());
             let iface = neighbors::interface_named(stack, &dev)?;
@@ -196,7 +196,7 @@ impl Reloader {
     fn access(&self, dev: &str, new: &[AccessRule], old: &[AccessRule]) -> Result<bool, String> {
         let set = |control: &Control<Shown<Host>>, rules: &[AccessRule]| {
             let (dev, rules) = (dev.to_owned(), rules.to_vec());
-            let asked = control.ask(PATIENCE, move |desk| {
+            let asked = control.ask(STEP_PATIENCE, move |desk| {
                 let stack = desk.engine.engine.stack_mut();
                 let iface = neighbors::interface_named(stack, &dev)?;
                 match stack.set_access_list(iface, &rules) {
@@ -219,12 +219,12 @@ impl Reloader {
                     // The requester may have given up.
                     done: Box::new(move |done| _ = told.try_send(done.map_err(|e| e.to_string()))),
                 };
-                let posted = control.ask(PATIENCE, move |desk| {
+                let posted = control.ask(STEP_PATIENCE, move |desk| {
                     desk.engine.engine.change_applications(change);
                 });
                 posted.map_err(|error| error.to_string())?;
                 let late = |_| "a worker did not carry it out in time".to_owned();
-                outcome.recv_timeout(PATIENCE).map_err(late)?
+                outcome.recv_timeout(STEP_PATIENCE).map_err(late)?
             };
         self.on_each(
             |control| change(control, stop, start),

@@ -176,7 +176,7 @@ fn workers(out: &mut String, report: &RunReport, shown: ShownValue, style: Style
         facts.get(fact.name()).copied().unwrap_or(0)
     };
     let columns: &[WorkerReport] = if shown.workers { &report.workers } else { &[] };
-    for (what, value) in ABOUT {
+    for (what, value) in SHOWN_FACTS {
         let cells: String = columns.iter().map(|one| format!("{:>16}", value(one))).collect();
         if !cells.is_empty() {
             let _ = writeln!(out, "{what:<32}{:>16}{cells}", "");
@@ -204,7 +204,7 @@ fn workers(out: &mut String, report: &RunReport, shown: ShownValue, style: Style
 type Word = fn(&WorkerReport) -> String;
 
 /// The facts that are shown of a worker beside its counts.
-const ABOUT: [(&str, Word); 4] = [
+const SHOWN_FACTS: [(&str, Word); 4] = [
     ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
     ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
     ("application share", |one| share(&one.facts).map_or_else(|| "not shared".to_owned(), percent)),

@@ -1,8 +1,8 @@
 //! The sockets of all workers, as one document.
 //!
-//! Made by `run` for `floodwall socket`. The workers are asked for [`LOOKS`] places at a time, so
-//! that packets wait for no more than that. Invariant: at most [`SOCKETS_MAX`] sockets are named,
-//! and the document says where there are more.
+//! Made by `run` for `floodwall socket`. The workers are asked for [`LOOK_PLACES`] places at a
+//! time, so that packets wait for no more than that. Invariant: at most [`SOCKETS_MAX`] sockets are
+//! named, and the document says where there are more.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use floodwall_stack::{ConnectionReport, Host, UdpSocketReport};
 use serde::{Deserialize, Serialize};
 
 /// Places looked at between two bursts.
-const LOOKS: usize = 512;
+const LOOK_PLACES: usize = 512;
 /// Sockets that one document names.
 const SOCKETS_MAX: usize = 20_000;
 /// How long a worker may take for one look.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -144,7 +144,7 @@ pub(crate) fn ask<'a>(
 ) -> Result<serde_json::Value, ControlError> {
     let mut list = SocketList::default();
     for (worker, control) in workers.enumerate() {
-        let listeners = control.ask(PATIENCE, |desk| {
+        let listeners = control.ask(LOOK_PATIENCE, |desk| {
             let all = desk.engine.engine.stack().tcp_listeners();
             all.map(|it| (it.local, it.counts.waiting, it.backlog)).collect::<Vec<_>>()
         })?;
@@ -160,11 +160,11 @@ pub(crate) fn ask<'a>(
             drops: None,
         }));
         list.slices(control, move |stack, from, _| {
-            let (all, next) = stack.udp_sockets(from, LOOKS);
+            let (all, next) = stack.udp_sockets(from, LOOK_PLACES);
             (all.iter().map(|it| of_udp(it, worker)).collect(), next)
         })?;
         list.slices(control, move |stack, from, now| {
-            let (all, next) = stack.tcp_connections(from, LOOKS, now);
+            let (all, next) = stack.tcp_connections(from, LOOK_PLACES, now);
             (all.iter().map(|it| of_connection(it, worker)).collect(), next)
         })?;
     }
@@ -192,7 +192,7 @@ impl SocketList {
                 return Ok(());
             }
             let asked = control
-                .ask(PATIENCE, move |desk| look(desk.engine.engine.stack(), at, desk.now))?;
+                .ask(LOOK_PATIENCE, move |desk| look(desk.engine.engine.stack(), at, desk.now))?;
             self.sockets.extend(asked.0);
             from = asked.1;
         }

@@ -1,8 +1,8 @@
 //! Background tasks of `run` beside the packets: watches the state of links, and reports what was
 //! learnt from the network.
 //!
-//! A thread of its own that wakes [`EVERY`] so often. It disturbs the worker only where something
-//! is another: a link's state, or the counter of changes in the published snapshot.
+//! A thread of its own that wakes [`LOOK_INTERVAL`] so often. It disturbs the worker only where
+//! something is another: a link's state, or the counter of changes in the published snapshot.
 //!
 //! # Under flood
 //! A router or server that changes its values all the time makes this thread look four times a
@@ -27,16 +27,16 @@ use crate::hosted;
 use crate::network::{DnsInfo, FOR_EVER, NetworkConfig, RouterConfig};
 
 /// How often it looks.
-const EVERY: Duration = Duration::from_millis(250);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often floods are looked for.
 const FLOODS_EVERY: Duration = Duration::from_secs(1);
 /// How long the worker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long leases may take to be given back.
-const FAREWELL: Duration = Duration::from_millis(10);
+const RELEASE_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The message for a link without carrier.
-const DOWN: &str = "the link is down";
+const LINK_DOWN: &str = "the link is down";
 
 /// A link that is looked at.
 pub(crate) struct WatchedCounters {
@@ -119,9 +119,9 @@ impl StatWatch {
             let changes = hosted::read(&hosted::sum(&published));
             let changes = changes.counters.of(Counter::FloodwallChanges);
             if seen != Some(changes)
-                && let Ok(network) = self
-                    .control
-                    .ask(PATIENCE, |desk| NetworkConfig::of(desk.engine.engine.stack(), desk.now))
+                && let Ok(network) = self.control.ask(ANSWER_PATIENCE, |desk| {
+                    NetworkConfig::of(desk.engine.engine.stack(), desk.now)
+                })
             {
                 seen = Some(changes);
                 known = tell(known, &network);
@@ -195,7 +195,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 }
 
 fn wait(stop: &Stop) {
-    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(EVERY.subsec_nanos()) };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()) };
     let mut waited = [PollFd::new(stop, PollFlags::IN)];
     // Woken early is as good.
     let _ = poll(&mut waited, Some(&timeout));
@@ -205,13 +205,13 @@ fn wait(stop: &Stop) {
 fn tell(known: Vec<String>, network: &NetworkConfig) -> Vec<String> {
     let now = facts(network);
     for came in now.iter().filter(|fact| !known.contains(fact)) {
-        match came.ends_with(DOWN) {
+        match came.ends_with(LINK_DOWN) {
             true => warn!(event = "link_down", "{came}"),
             false => info!(event = "learnt", "{came}"),
         }
     }
     for went in known.iter().filter(|fact| !now.contains(fact)) {
-        match went.strip_suffix(DOWN) {
+        match went.strip_suffix(LINK_DOWN) {
             Some(link) => info!(event = "link_up", "{link}the link is up again"),
             None => info!(event = "lost", "no more: {went}"),
         }
@@ -225,7 +225,7 @@ fn facts(network: &NetworkConfig) -> Vec<String> {
     for link in &network.links {
         let name = &link.ifname;
         if link.operstate == "DOWN" {
-            facts.push(format!("{name}: {DOWN}"));
+            facts.push(format!("{name}: {LINK_DOWN}"));
         }
         for addr in &link.addr_info {
             let (local, len) = (addr.local, addr.prefixlen);
@@ -278,7 +278,7 @@ fn needs_dhcpv6(network: &NetworkConfig, router: &RouterConfig) -> Option<String
 /// Gives leases back before the end, and waits a moment for that to leave.
 #[expect(clippy::disallowed_methods, reason = "a program that ends has nothing else to do")]
 pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
-    let has_lease = control.ask(PATIENCE, |desk| {
+    let has_lease = control.ask(ANSWER_PATIENCE, |desk| {
         let (now, stack) = (desk.now, desk.engine.engine.stack_mut());
         let bound = stack.interfaces().iter().any(|i| {
             stack.dhcp(i.index).is_some_and(|client| client.lease().is_some())
@@ -293,8 +293,8 @@ pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
     }
     // The server may have to be found first.
     for _ in 0..20 {
-        std::thread::sleep(FAREWELL);
-        let left = control.ask(PATIENCE, |desk| desk.engine.engine.stack().stats().pending);
+        std::thread::sleep(RELEASE_PATIENCE);
+        let left = control.ask(ANSWER_PATIENCE, |desk| desk.engine.engine.stack().stats().pending);
         if left.unwrap_or(0) == 0 {
             return;
         }

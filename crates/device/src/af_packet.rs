@@ -54,8 +54,8 @@ const SEND_BYTES: libc::c_int = 4 << 20;
 /// card drops some packets for good under this name, and must not hold up all behind them.
 const STUCK_MAX: u32 = 1000;
 /// Bytes of the link header, and of a tag behind its addresses.
-const LINK: usize = 14;
-const TAG: usize = 4;
+const LINK_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
 
 /// How an interface is opened.
 #[derive(Clone, Debug)]
@@ -328,8 +328,8 @@ impl AfPacket {
     /// The virtio header for a packet; `None` where it cannot be sent.
     fn header_of(&mut self, packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
         if let Some(cut) = packet.offload().filter(|offload| offload.gso_type != 0) {
-            let is_tagged = packet.first().get(LINK - 2..LINK) == Some(&[0x81, 0x00]);
-            let link = if is_tagged { LINK + TAG } else { LINK };
+            let is_tagged = packet.first().get(LINK_BYTES - 2..LINK_BYTES) == Some(&[0x81, 0x00]);
+            let link = if is_tagged { LINK_BYTES + TAG_BYTES } else { LINK_BYTES };
             let piece = usize::from(cut.header_len) + usize::from(cut.gso_size);
             if !self.info.offload || piece > link + self.mtu() {
                 return None;

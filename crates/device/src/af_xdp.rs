@@ -86,10 +86,10 @@ use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;
 
 /// What the kernel keeps free in front of a frame that arrives, and what the link header needs.
-const FRONT: usize = 256;
+const FRAME_FRONT: usize = 256;
 const LINK_BYTES: usize = 18;
 /// Frames kept for copies of packets that span several frames.
-const SPARES: usize = 256;
+const SPARE_FRAMES: usize = 256;
 /// Tries to get a queue that its last owner has just left.
 const TRIES_MAX: u32 = 20_000;
 /// How often in a row the kernel's half is run for one burst, at most.
@@ -97,7 +97,7 @@ const POLLS_MAX: u32 = 4;
 /// The same of a half that was taken from its thread.
 const RUNS_MAX: u32 = 3;
 /// Entries of the rings by which the memory is tried out when a device opens.
-const TRIAL: u32 = 64;
+const TRIAL_ENTRIES: u32 = 64;
 
 /// How an interface is opened.
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ impl AfXdp {
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         plan.judge(name, &steering)?;
         if station.is_shared {
-            notes.push(shared::NOTE.to_owned());
+            notes.push(shared::SHARED_ADDRESS_NOTE.to_owned());
         }
         attach(name, &steering, index.cast_unsigned(), config.mode, &mut notes)?;
         let is_generic =
@@ -551,7 +551,7 @@ impl AfXdp {
 
     /// Memory for the packets that must be copied on their way out.
     fn restock(&mut self, pool: &Pool) {
-        while self.spares.len() < SPARES {
+        while self.spares.len() < SPARE_FRAMES {
             let Some(frame) = pool.alloc(Class::Frame) else { break };
             self.spares.push_back(frame);
         }
@@ -752,7 +752,7 @@ fn trial(
     let io = |action| move |error| failed(name, action, error);
     let memory = PoolConfig {
         small: 0,
-        frames: TRIAL as usize,
+        frames: TRIAL_ENTRIES as usize,
         supers: 0,
         references: 0,
         frame_bytes: config.frame_bytes,
@@ -763,7 +763,7 @@ fn trial(
     })?;
     let try_with = |flags| {
         let socket = queue::open().map_err(io("open an AF_XDP socket"))?;
-        Ok::<_, DeviceError>(XdpQueue::attach(socket, &pool, index, 0, TRIAL, flags))
+        Ok::<_, DeviceError>(XdpQueue::attach(socket, &pool, index, 0, TRIAL_ENTRIES, flags))
     };
     let generic = notes.iter().any(|note| note.starts_with("generic"));
     if !generic {
@@ -802,7 +802,7 @@ fn chosen(name: &str, wanted: Option<usize>, there: u32) -> Result<u32, DeviceEr
 
 /// Whether the link's largest frame fits into one frame of the pool.
 fn fits(name: &str, mtu: u32, frame_bytes: usize) -> Result<(), DeviceError> {
-    if mtu as usize + LINK_BYTES + FRONT <= frame_bytes {
+    if mtu as usize + LINK_BYTES + FRAME_FRONT <= frame_bytes {
         return Ok(());
     }
     let remedy = if frame_bytes < 4096 {

@@ -160,8 +160,8 @@ pub trait Device: Send {
         let _ = (now, established);
     }
 
-    /// The system's number of an interface that packets may be redirected to without a worker, where
-    /// they would leave by it: others may redirect to it, and it takes such offers itself.
+    /// The system's number of the interface, where packets that are redirected to it leave by it: a
+    /// device of the same worker may redirect to it, and it takes offers itself.
     fn redirect_target(&self) -> Option<u32> {
         None
     }

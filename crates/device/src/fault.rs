@@ -20,7 +20,7 @@ use crate::vnet::{self, Completion};
 /// Packets that are held back at a time, per direction.
 const HELD_MAX: usize = 16;
 /// Frames kept for copies on departure, where no pool is available.
-const SPARES: usize = 32;
+const SPARE_FRAMES: usize = 32;
 
 /// How often what happens to a packet in one direction: 0.0 never, 1.0 always.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -115,7 +115,7 @@ impl<D: Device> Fault<D> {
             ready: PacketList::new(),
         };
         let (rx, tx) = (direction(config.rx), direction(config.tx));
-        let (spares, delivered) = (Vec::with_capacity(SPARES), DeviceStats::default());
+        let (spares, delivered) = (Vec::with_capacity(SPARE_FRAMES), DeviceStats::default());
         Self { inner, rx, tx, spares, tx_idle: false, delivered }
     }
 
@@ -139,7 +139,7 @@ impl<D: Device> Fault<D> {
     fn stock_spares(&mut self, pool: &Pool) {
         let rates = self.tx.rates;
         if rates.duplication > 0.0 || rates.corruption > 0.0 {
-            while self.spares.len() < SPARES
+            while self.spares.len() < SPARE_FRAMES
                 && let Some(spare) = pool.alloc(Class::Frame)
             {
                 self.spares.push(spare);

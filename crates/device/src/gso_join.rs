@@ -26,30 +26,30 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 /// Bytes of Ethernet's header.
-const LINK: usize = 14;
+const LINK_BYTES: usize = 14;
 /// Longest packet of either family.
 const WHOLE_MAX: usize = 65_535;
 /// Link header, IPv6's, and TCP's with all options.
-const HEADS_MAX: usize = LINK + 40 + 60;
+const HEADS_MAX: usize = LINK_BYTES + 40 + 60;
 /// The bits of a frame's headers that all segments of a run share, of IPv4: but for length,
 /// identification and checksum.
 const COMMON_V4: [u8; HEADS_MAX] = common(&[2, 3, 4, 5, 10, 11], 20);
 /// The same of IPv6: but for the length.
 const COMMON_V6: [u8; HEADS_MAX] = common(&[4, 5], 40);
 /// What each has of its own in TCP's header: sequence number, flags, checksum.
-const OWN: [usize; 7] = [4, 5, 6, 7, 13, 16, 17];
+const OWN_BYTES: [usize; 7] = [4, 5, 6, 7, 13, 16, 17];
 
 /// A mask of all bits except those of these bytes of an IP header and of the TCP header after it.
 const fn common(own: &[usize], ip_len: usize) -> [u8; HEADS_MAX] {
     let mut bits = [0xff; HEADS_MAX];
     let mut n = 0;
     while n < own.len() {
-        bits[LINK + own[n]] = 0;
+        bits[LINK_BYTES + own[n]] = 0;
         n += 1;
     }
     n = 0;
-    while n < OWN.len() {
-        bits[LINK + ip_len + OWN[n]] = 0;
+    while n < OWN_BYTES.len() {
+        bits[LINK_BYTES + ip_len + OWN_BYTES[n]] = 0;
         n += 1;
     }
     bits
@@ -89,7 +89,7 @@ impl<'a> JoinedHeaders<'a> {
         let bytes = packet.first();
         let l3 = match medium {
             Medium::Ip => 0,
-            Medium::Ethernet => LINK,
+            Medium::Ethernet => LINK_BYTES,
         };
         let (link, ip) = bytes.split_at_checked(l3)?;
         let len = packet.len() - l3;
@@ -155,7 +155,7 @@ impl<'a> JoinedHeaders<'a> {
             return false;
         }
         let common = if self.is_v4() { &COMMON_V4 } else { &COMMON_V6 };
-        let common = common.get(LINK - self.l3..).unwrap_or_default();
+        let common = common.get(LINK_BYTES - self.l3..).unwrap_or_default();
         let (common, common_end) = common.get(..self.bytes.len()).unwrap_or_default().as_chunks();
         let (words, end) = self.bytes.as_chunks();
         let (others, other_end) = other.bytes.as_chunks();

@@ -45,8 +45,8 @@ use self::poller::PollDrive;
 use self::system::System;
 use self::threaded::{Napi, NapiSetting};
 use self::tuning::{
-    BEFORE_FLUSH_NANOS, DEFER, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
-    POLL_FLUSH_NANOS, SLICE, THREAD_FLUSH_NANOS,
+    BEFORE_FLUSH_NANOS, CORE_SLICE, EMPTY_POLLS_DEFERRED, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING,
+    POLL_DEFER, POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
 };
 use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
@@ -476,8 +476,10 @@ impl Placement {
     ) -> Result<(), PlacementRefusal> {
         for napi in napis {
             let (defer, flush_nanos) = match config.rank {
-                NapiPriority::Behind => (DEFER, THREAD_FLUSH_NANOS),
-                NapiPriority::Before | NapiPriority::Choosing => (DEFER, BEFORE_FLUSH_NANOS),
+                NapiPriority::Behind => (EMPTY_POLLS_DEFERRED, THREAD_FLUSH_NANOS),
+                NapiPriority::Before | NapiPriority::Choosing => {
+                    (EMPTY_POLLS_DEFERRED, BEFORE_FLUSH_NANOS)
+                }
                 NapiPriority::Guarding => (napi.setting.defer, napi.setting.flush_nanos),
             };
             self.set(napi, NapiSetting { defer, flush_nanos, threaded: Some(true) })?;
@@ -552,7 +554,7 @@ impl Placement {
         };
         let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
         // Before Linux 6.12 there are no slices of one's own, and turns are as long as ever.
-        let _ = system.set_slice(thread, SLICE);
+        let _ = system.set_slice(thread, CORE_SLICE);
         let mut lacks = Vec::new();
         if let Err(error) = &joined {
             lacks.push(MissingCapability {
@@ -603,7 +605,7 @@ impl Drop for Placement {
 
 /// Has the calling thread, a worker, run in turns as short as those of the kernel's half beside it.
 pub(crate) fn take_turns() {
-    let _ = thread::set_slice(0, SLICE);
+    let _ = thread::set_slice(0, CORE_SLICE);
 }
 
 /// On which cores so many threads are.

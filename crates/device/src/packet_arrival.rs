@@ -22,9 +22,9 @@ use crate::packet_ring::RingFrame;
 use crate::vnet;
 
 /// Bytes of both link addresses; a tag follows them.
-const ADDRESSES: usize = 12;
+const LINK_ADDRESS_BYTES: usize = 12;
 /// Bytes of the link header, without the tag that the kernel has taken out.
-const LINK: usize = 14;
+const LINK_BYTES: usize = 14;
 /// virtio's kinds of what is to be cut.
 const TCP_V4: u8 = 1;
 const TCP_V6: u8 = 4;
@@ -75,7 +75,7 @@ pub(crate) fn arrive(
 /// The frame as it is.
 fn whole(frame: &RingFrame<'_>, pool: &Pool, offload: Offload) -> PacketArrival {
     let (tag, tag_len) = tag_of(frame);
-    let (addresses, rest) = frame.bytes.split_at(ADDRESSES.min(frame.bytes.len()));
+    let (addresses, rest) = frame.bytes.split_at(LINK_ADDRESS_BYTES.min(frame.bytes.len()));
     let pieces = [addresses, tag.get(..tag_len).unwrap_or_default(), rest];
     let Some(mut packet) = copy::assemble(pool, frame.bytes.len() + tag_len, pieces) else {
         return PacketArrival::NoBuffer;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::vnet::VNET_BYTES;
 
 /// Offset of the status word in a block.
-const STATUS: usize = core::mem::offset_of!(libc::tpacket_block_desc, hdr)
+const STATUS_AT: usize = core::mem::offset_of!(libc::tpacket_block_desc, hdr)
     + core::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
 
 /// The mapped receive ring of a packet socket (TPACKET_V3).
@@ -185,7 +185,7 @@ impl PacketRing {
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the word is within the block, is aligned to four bytes (blocks are pages), and
         // both sides access it atomically only.
-        unsafe { &*self.block_start().add(STATUS).cast::<AtomicU32>() }
+        unsafe { &*self.block_start().add(STATUS_AT).cast::<AtomicU32>() }
     }
 }
 

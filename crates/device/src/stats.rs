@@ -5,8 +5,9 @@
 /// Counts of one device since it was opened.
 ///
 /// `rx_packets` are those handed to the caller; everything else that arrived is in exactly one of
-/// the rx losses, in `rx_syns_answered` or in `rx_redirected`. `tx_packets` are those that the other side or the system took; everything else
-/// that left the caller's list is in exactly one of the tx losses.
+/// the rx losses, in `rx_syns_answered` or in `rx_redirected`. `tx_packets` are those that the
+/// other side or the system took; everything else that left the caller's list is in exactly one of
+/// the tx losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceStats {

@@ -17,7 +17,7 @@ const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// Bytes below which a frame of any interface stays (`GSO_LEGACY_MAX_SIZE`).
-const USUAL: usize = 65_536;
+const USUAL_FRAME_MAX: usize = 65_536;
 
 /// Limits of an interface for super-frames: GSO on departure, GRO on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +31,12 @@ pub(crate) struct SuperLimits {
 impl SuperLimits {
     /// Of an interface of which nothing is known.
     pub(crate) const USUAL: Self = Self {
-        run: RunLimits { bytes_v4: USUAL - 1, bytes_v6: USUAL - 1, segments: u16::MAX as usize },
-        joined: USUAL,
+        run: RunLimits {
+            bytes_v4: USUAL_FRAME_MAX - 1,
+            bytes_v6: USUAL_FRAME_MAX - 1,
+            segments: u16::MAX as usize,
+        },
+        joined: USUAL_FRAME_MAX,
     };
 
     /// Of the interface `name`.
@@ -57,7 +61,8 @@ impl SuperLimits {
                 _ => {}
             }
         }
-        limits.joined = joined.into_iter().max().filter(|most| *most > 0).unwrap_or(USUAL);
+        limits.joined =
+            joined.into_iter().max().filter(|most| *most > 0).unwrap_or(USUAL_FRAME_MAX);
         limits
     }
 }
@@ -76,6 +81,6 @@ mod tests {
         // A number of three bytes, then one of four.
         let odd = [7, 0, 41, 0, 1, 2, 3, 0, 8, 0, 63, 0, 0x10, 0x27, 0, 0];
         let read = SuperLimits::read(&odd);
-        assert_eq!((read.run.bytes_v4, read.run.bytes_v6), (9_999, USUAL - 1));
+        assert_eq!((read.run.bytes_v4, read.run.bytes_v6), (9_999, USUAL_FRAME_MAX - 1));
     }
 }

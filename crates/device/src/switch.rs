@@ -23,9 +23,9 @@ use crate::copy;
 use crate::memory_wire::{self, MemoryWire, WireConfig};
 
 /// Entries of a bucket.
-const WAYS: usize = 4;
+const BUCKET_WAYS: usize = 4;
 /// Addresses that no bridge forwards: the first 12 hexadecimal digits but the last (802.1D 7.12.6).
-const RESERVED: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
+const RESERVED_ADDRESSES: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 
 /// How a switch is built.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub struct SwitchCounts {
 #[derive(Debug)]
 pub struct Switch {
     ports: Vec<MemoryWire>,
-    table: Vec<[Option<SwitchEntry>; WAYS]>,
+    table: Vec<[Option<SwitchEntry>; BUCKET_WAYS]>,
     key: HashKey,
     ageing: Duration,
     counts: SwitchCounts,
@@ -112,8 +112,8 @@ impl Switch {
             })
         };
         let (ports, ends) = (0..config.ports).map(wire).unzip();
-        let buckets = config.addresses.div_ceil(WAYS).next_power_of_two();
-        let (table, counts) = (vec![[None; WAYS]; buckets], SwitchCounts::default());
+        let buckets = config.addresses.div_ceil(BUCKET_WAYS).next_power_of_two();
+        let (table, counts) = (vec![[None; BUCKET_WAYS]; buckets], SwitchCounts::default());
         (Self { ports, table, key, ageing: config.ageing, counts }, ends)
     }
 
@@ -149,7 +149,7 @@ impl Switch {
             return;
         }
         self.learn(now, from, port);
-        if to.0.starts_with(&RESERVED) && f < 0x10 {
+        if to.0.starts_with(&RESERVED_ADDRESSES) && f < 0x10 {
             self.counts.reserved += 1;
             return;
         }
@@ -185,7 +185,7 @@ impl Switch {
         self.counts.port_full += u64::from(!sent);
     }
 
-    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<SwitchEntry>; WAYS]> {
+    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<SwitchEntry>; BUCKET_WAYS]> {
         let mask = self.table.len() as u64 - 1;
         let at = (self.key.bytes(&addr.0) & mask) as usize;
         self.table.get_mut(at)

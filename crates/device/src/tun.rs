@@ -32,7 +32,7 @@ use crate::interface::{self, InterfaceControl};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
-const NODE: &str = "/dev/net/tun";
+const TUN_NODE: &str = "/dev/net/tun";
 /// Packets that wait in the system for us: 20 ms of 200,000 a second.
 const QUEUE_PACKETS: i32 = 4096;
 /// The system's default queue lengths of a TUN and a TAP.
@@ -283,13 +283,13 @@ enum TunSent {
 
 fn open_node(device: &str) -> Result<File, DeviceError> {
     let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let node = OpenOptions::new().read(true).write(true).custom_flags(flags).open(NODE);
+    let node = OpenOptions::new().read(true).write(true).custom_flags(flags).open(TUN_NODE);
     node.map_err(|source| {
         let device = device.to_owned();
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => DeviceError::NotFound {
                 device,
-                missing: NODE,
+                missing: TUN_NODE,
                 remedy: "load the module (`sudo modprobe tun`), or in a container pass the node in",
             },
             Some(libc::EACCES | libc::EPERM) => DeviceError::NoPrivilege {

@@ -43,7 +43,7 @@ const RELEASE_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 320;
 /// The parameter request list; classless routes before routers (RFC 3442).
-const PARAMETERS: [u8; 11] = [
+const REQUESTED_PARAMETERS: [u8; 11] = [
     option::MASK,
     option::ROUTES,
     option::ROUTES_MICROSOFT,
@@ -548,7 +548,7 @@ impl DhcpClient {
         }
         if matches!(kind, Dhcpv4Type::DISCOVER | Dhcpv4Type::REQUEST) {
             give(option::MESSAGE_LEN_MAX, &room[..]);
-            give(option::PARAMETERS, &PARAMETERS[..]);
+            give(option::PARAMETERS, &REQUESTED_PARAMETERS[..]);
         }
         let mut bytes = [0; MESSAGE_ROOM];
         let given = options.iter().take_while(|(code, _)| *code != 0).count();

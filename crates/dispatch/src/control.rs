@@ -5,8 +5,8 @@
 //! only the worker ever accesses the engine, without a lock.
 //!
 //! # Under flood
-//! Reachable by threads of this process only. Bound: [`MAILBOX`] waiting requests, of which
-//! [`COMMANDS_MAX`] are carried out a turn. When full, the request fails at once.
+//! Reachable by threads of this process only. Bound: [`MAILBOX_REQUESTS`] waiting requests, of
+//! which [`COMMANDS_MAX`] are carried out a turn. When full, the request fails at once.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::bell::Bell;
 use crate::port::{Port, PortReport};
 
 /// Requests that may wait.
-const MAILBOX: usize = 64;
+const MAILBOX_REQUESTS: usize = 64;
 /// Requests that are carried out in one turn.
 pub(crate) const COMMANDS_MAX: usize = 4;
 
@@ -134,6 +134,6 @@ impl<E: 'static> Control<E> {
 
 /// The mailbox's two ends.
 pub(crate) fn mailbox<E>(bell: &Bell) -> (Control<E>, Receiver<WorkerCommand<E>>) {
-    let (sender, receiver) = mpsc::sync_channel(MAILBOX);
+    let (sender, receiver) = mpsc::sync_channel(MAILBOX_REQUESTS);
     (Control { sender, bell: bell.clone() }, receiver)
 }

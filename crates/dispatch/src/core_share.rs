@@ -38,7 +38,7 @@ const OTHERS_PART: u32 = 4;
 const SEEN_FOR: Duration = Duration::from_millis(1_500);
 /// A half's thread that had the core for so long between two looks, so often, each time at most so
 /// long after the last, does not let go of it in time.
-const HELD: Duration = Duration::from_millis(1);
+const CORE_HELD: Duration = Duration::from_millis(1);
 const HELD_OFTEN: u32 = 3;
 const HELD_AGAIN: Duration = Duration::from_millis(50);
 /// A half is given back after so many periods in which hardly anything came, or to see whether its
@@ -144,7 +144,7 @@ impl CoreShare {
         let wall = now - core::mem::replace(&mut self.looked, now);
         let of_half = half - core::mem::replace(&mut self.half, half);
         self.is_half_busy = of_half.ran * 16 > wall;
-        if of_half.ran > HELD {
+        if of_half.ran > CORE_HELD {
             let again = now - self.held.1 < HELD_AGAIN;
             self.held = (if again { self.held.0 + 1 } else { 1 }, now);
         }

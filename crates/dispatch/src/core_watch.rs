@@ -16,16 +16,16 @@ use crate::core_share::CoreNote;
 use crate::stop::Stop;
 
 /// How often it looks.
-const WINDOW: Duration = Duration::from_millis(500);
+const WATCH_WINDOW: Duration = Duration::from_millis(500);
 /// Others that have more than this part of a window are at work; they are not if they have less
 /// than that. A program that wants all of the core has 9 % beside the thread of a flooded half that
 /// stands before it; the kernel's own threads have had 5 %. The idle time is told in hundredths of
 /// a second.
 const AT_WORK: f64 = 0.08;
-const IDLE: f64 = 0.06;
+const IDLE_SHARE: f64 = 0.06;
 
 /// Ticks of `/proc/stat` in a second (`USER_HZ`), on every architecture but Alpha.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Watches these cores until the stop.
 pub(crate) fn watch(
@@ -56,7 +56,7 @@ pub(crate) fn watch(
 
 /// Waits for a window; whether the stop was triggered meanwhile.
 fn waits(stop: &Stop) -> bool {
-    let window = Timespec { tv_sec: 0, tv_nsec: i64::from(WINDOW.subsec_nanos()) };
+    let window = Timespec { tv_sec: 0, tv_nsec: i64::from(WATCH_WINDOW.subsec_nanos()) };
     let mut watched = [PollFd::new(stop, PollFlags::IN)];
     let _ = poll(&mut watched, Some(&window));
     stop.is_triggered()
@@ -76,7 +76,7 @@ impl CoreTimes {
         let ours = self.ours.saturating_sub(before.ours);
         let others = wall.saturating_sub(away).saturating_sub(ours);
         let part = others.as_secs_f64() / wall.as_secs_f64().max(f64::EPSILON);
-        part > if was { IDLE } else { AT_WORK }
+        part > if was { IDLE_SHARE } else { AT_WORK }
     }
 }
 
@@ -89,7 +89,7 @@ fn away(text: &str, core: usize) -> Option<Duration> {
     let of = |index: usize| ticks.get(index).copied().unwrap_or(0);
     // User, nice, system, idle, waiting for a disk, interrupts, softirqs, steal.
     let away = of(3) + of(4) + of(7);
-    (ticks.len() >= 4).then(|| Duration::from_secs_f64(away as f64 / TICKS))
+    (ticks.len() >= 4).then(|| Duration::from_secs_f64(away as f64 / TICKS_PER_SECOND))
 }
 
 #[cfg(test)]

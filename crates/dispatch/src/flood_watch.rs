@@ -2,14 +2,14 @@
 //!
 //! Called on the control side about once a second, by the log of `floodwall run` and by a program's
 //! `Network::events`; never on the packet path. A value: counts and time come in, events go out.
-//! Invariants: a flood begins once and ends once; between the two are at least [`LINGER`]; what was
-//! counted before the first look proves nothing.
+//! Invariants: a flood begins once and ends once; between the two are at least [`FLOOD_LINGER`];
+//! what was counted before the first look proves nothing.
 //!
 //! # Under flood
 //! Reachable by every packet that is refused. Bound: one state for each [`FloodKind`]. Work: one
 //! pass over the drop reasons a look. When an attacker switches floods on and off: one that stops
-//! for less than [`LINGER`] is one flood, so that each kind has at most one pair of events in that
-//! time.
+//! for less than [`FLOOD_LINGER`] is one flood, so that each kind has at most one pair of events in
+//! that time.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 /// From this many refusals a second on, a look counts as a flood.
 pub const FLOOD_RATE_MIN: f64 = 200.0;
 /// How long refusals must stay below [`FLOOD_RATE_MIN`] until a flood has ended.
-const LINGER: Duration = Duration::from_secs(5);
+const FLOOD_LINGER: Duration = Duration::from_secs(5);
 /// Below this many served requests a second before the flood, their share is not computed.
 const SERVED_MIN: f64 = 5.0;
 /// The part of a new rate in the average of what is served at rest.
@@ -50,7 +50,7 @@ pub enum FloodKind {
     Overload,
 }
 
-const COUNT: usize = FloodKind::ALL.len();
+const KIND_COUNT: usize = FloodKind::ALL.len();
 
 impl FloodKind {
     /// Every kind, in the order of report.
@@ -144,7 +144,7 @@ impl FloodKind {
 /// What a look reads: totals since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FloodCounts {
-    refused: [u64; COUNT],
+    refused: [u64; KIND_COUNT],
     /// Connections opened, and datagrams delivered.
     opened: u64,
     served: u64,
@@ -238,7 +238,7 @@ struct OpenFlood {
 #[derive(Clone, Debug, Default)]
 pub struct FloodWatch {
     last: Option<(Instant, FloodCounts)>,
-    open: [Option<OpenFlood>; COUNT],
+    open: [Option<OpenFlood>; KIND_COUNT],
     served_rate: f64,
 }
 
@@ -291,7 +291,7 @@ impl FloodWatch {
             if open.last == now {
                 open.served += served;
             }
-            if now.saturating_since(open.last) >= LINGER {
+            if now.saturating_since(open.last) >= FLOOD_LINGER {
                 events.push(FloodEvent::Ended(open.ended(kind)));
                 *slot = None;
             }

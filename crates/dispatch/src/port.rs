@@ -26,15 +26,15 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
 /// Sends of a full backlog when the time is over.
-const FORCED: u32 = 32;
+const FORCED_SENDS: u32 = 32;
 /// Packets that are taken even so.
 const TAKEN_LEAST: usize = 4;
 /// How soon a refused backlog is tried again, at first and at the latest.
-const RETRY: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(50));
+const BACKLOG_RETRY: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(50));
 /// Consecutive empty wake-ups after which a descriptor is ignored for a while.
 const EMPTY_CALLS_MAX: u32 = 8;
 /// That while.
-const MUTED: Duration = Duration::from_millis(20);
+const MUTED_TIME: Duration = Duration::from_millis(20);
 
 /// One device with its transmit backlog.
 pub struct Port {
@@ -83,7 +83,7 @@ impl Port {
             refused: false,
             cut: false,
             forced: false,
-            retry: RETRY.0,
+            retry: BACKLOG_RETRY.0,
             empty_calls: 0,
             muted_until: Instant::ORIGIN,
             ended: None,
@@ -284,7 +284,7 @@ impl Port {
         let mut goes_on = || {
             sends += 1;
             is_late = match forced {
-                true => sends >= FORCED,
+                true => sends >= FORCED_SENDS,
                 false => until.is_some_and(|(clock, until)| clock.now() >= until),
             };
             !is_late
@@ -293,7 +293,7 @@ impl Port {
         let left = before.saturating_sub(self.backlog.len());
         facts.add(WorkerCounter::TxPackets, left as u64);
         if left > 0 {
-            self.retry = RETRY.0;
+            self.retry = BACKLOG_RETRY.0;
         }
         self.refused = !self.backlog.is_empty();
         self.cut = is_late && self.refused;
@@ -370,7 +370,7 @@ impl Port {
     /// The worker goes to sleep over a backlog: the next try comes later.
     pub(crate) fn back_off(&mut self) {
         if !self.backlog.is_empty() {
-            self.retry = (self.retry * 2).min(RETRY.1);
+            self.retry = (self.retry * 2).min(BACKLOG_RETRY.1);
         }
     }
 
@@ -380,7 +380,7 @@ impl Port {
     pub(crate) fn called(&mut self, now: Instant) {
         self.empty_calls = self.empty_calls.saturating_add(1);
         if self.empty_calls > EMPTY_CALLS_MAX {
-            self.muted_until = now + MUTED;
+            self.muted_until = now + MUTED_TIME;
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 /// Words that an engine may publish.
 pub const WORDS_MAX: usize = 480;
 /// Words of a snapshot: the time, the facts, the engine's.
-const ALL: usize = 1 + WorkerCounter::ALL.len() + WORDS_MAX;
+const SNAPSHOT_WORDS: usize = 1 + WorkerCounter::ALL.len() + WORDS_MAX;
 
 /// An engine that can show its counters.
 pub trait Publish {
@@ -135,7 +135,7 @@ pub struct Published {
 
 /// Reads snapshots, on any thread.
 #[derive(Clone, Debug)]
-pub struct PublishedReader(SnapshotReader<ALL>);
+pub struct PublishedReader(SnapshotReader<SNAPSHOT_WORDS>);
 
 impl PublishedReader {
     /// The newest snapshot. Copies 4 KiB; never waits for the worker.
@@ -153,16 +153,16 @@ impl PublishedReader {
 
 /// The worker's end.
 pub(crate) struct Publisher {
-    writer: SnapshotWriter<ALL>,
-    words: [u64; ALL],
+    writer: SnapshotWriter<SNAPSHOT_WORDS>,
+    words: [u64; SNAPSHOT_WORDS],
     /// So many of them an engine may have written.
     used: usize,
 }
 
 impl Publisher {
     pub(crate) fn new() -> (Self, PublishedReader) {
-        let (writer, reader) = snapshot::cell([0; ALL]);
-        (Self { writer, words: [0; ALL], used: 0 }, PublishedReader(reader))
+        let (writer, reader) = snapshot::cell([0; SNAPSHOT_WORDS]);
+        (Self { writer, words: [0; SNAPSHOT_WORDS], used: 0 }, PublishedReader(reader))
     }
 
     /// Publishes a snapshot. Without an engine its words stay those of the last time.

@@ -8,8 +8,6 @@ use floodwall_base::Instant;
 use floodwall_packet::{Engine, RedirectOffer};
 
 use crate::port::Port;
-use crate::publish::Publish;
-use crate::worker::Worker;
 
 /// What a worker has told its devices.
 #[derive(Debug, Default)]
@@ -20,32 +18,29 @@ pub(crate) struct Redirects {
     told: Option<(u64, Option<u64>, usize)>,
 }
 
-impl<E: Engine + Publish + 'static> Worker<E> {
-    /// Tells what has changed, and what is offered.
-    #[inline]
-    pub(crate) fn tell_redirects(&mut self, now: Instant) {
-        if self.tells_wants {
-            self.tell_redirects_to_devices(now);
+impl Redirects {
+    /// Tells what has changed, and what `engine`, the so many-th, offers.
+    pub(crate) fn tell<E: Engine>(
+        &mut self,
+        now: Instant,
+        (engine, count): (Option<&mut E>, u64),
+        (ports, port_of): (&mut [Port], &[Option<usize>]),
+    ) {
+        let targets = ports.iter().filter(|port| port.redirect_target().is_some()).count();
+        let is = (count, engine.as_ref().map(|engine| engine.redirects_changed()), targets);
+        if let (Some(engine), true) = (engine, targets > 0) {
+            engine.take_redirects(&mut self.taken);
         }
-    }
-
-    fn tell_redirects_to_devices(&mut self, now: Instant) {
-        let targets = self.ports.iter().filter(|port| port.redirect_target().is_some()).count();
-        let changed = self.engine.as_ref().map(E::redirects_changed);
-        let is = Some((self.restarts.count, changed, targets));
-        if let (Some(engine), true) = (&mut self.engine, targets > 0) {
-            engine.take_redirects(&mut self.redirects.taken);
+        if self.told != Some(is) {
+            self.told = Some(is);
+            self.taken.clear();
+            ports.iter_mut().for_each(|port| port.forget_redirects(now));
         }
-        if self.redirects.told != is {
-            self.redirects.told = is;
-            self.redirects.taken.clear();
-            self.ports.iter_mut().for_each(|port| port.forget_redirects(now));
-        }
-        for offer in self.redirects.taken.drain(..) {
-            let port = |iface: u16| self.port_of.get(usize::from(iface)).copied().flatten();
-            let target = port(offer.leaves.0).and_then(|at| self.ports.get(at));
+        for offer in self.taken.drain(..) {
+            let port = |iface: u16| port_of.get(usize::from(iface)).copied().flatten();
+            let target = port(offer.leaves.0).and_then(|at| ports.get(at));
             let target = target.and_then(Port::redirect_target);
-            let at = port(offer.arrives.0).and_then(|at| self.ports.get_mut(at));
+            let at = port(offer.arrives.0).and_then(|at| ports.get_mut(at));
             if let (Some(at), Some(target)) = (at, target) {
                 at.redirect(now, &offer, target);
             }

@@ -13,7 +13,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::set_current_timer_slack;
 
 /// How far before others the worker is scheduled.
-const NICE: i32 = -20;
+const WORKER_NICE: i32 = -20;
 
 /// The calling thread's standing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ impl Standing {
         if before < 0 {
             return Ok(());
         }
-        setpriority_process(None, NICE).map_err(|error| {
+        setpriority_process(None, WORKER_NICE).map_err(|error| {
             format!(
                 "the worker may not be scheduled before the application ({error}): both get turns \
                  of a tick, so the application keeps its share but sees gaps of several \

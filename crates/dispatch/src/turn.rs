@@ -306,6 +306,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.facts.set(WorkerCounter::Backlog, backlog as u64);
     }
 
+    /// Tells devices what they may pass on by themselves, and when no longer.
+    #[inline]
+    fn tell_redirects(&mut self, now: Instant) {
+        if self.tells_wants {
+            let engine = (self.engine.as_mut(), self.restarts.count);
+            self.redirects.tell(now, engine, (&mut self.ports, &self.port_of));
+        }
+    }
+
     /// What neighbours shall have leaves for their rings.
     pub(crate) fn give_out(&mut self, now: Instant) {
         if let Some(crew) = &mut self.crew {

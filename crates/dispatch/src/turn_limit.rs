@@ -9,8 +9,8 @@ use std::time::Duration;
 /// How long the packets of one turn may take, and its slice of timed work as well.
 pub(crate) const TURN_MAX: Duration = Duration::from_micros(500);
 /// The usual amount, and the least.
-const WHOLE: u32 = 64;
-const LEAST: u32 = WHOLE / 8;
+const WHOLE_TURN: u32 = 64;
+const LEAST_TURN: u32 = WHOLE_TURN / 8;
 
 /// The part of the usual amount that is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct TurnLimit(u32);
 
 impl Default for TurnLimit {
     fn default() -> Self {
-        Self(WHOLE)
+        Self(WHOLE_TURN)
     }
 }
 
@@ -26,7 +26,7 @@ impl TurnLimit {
     /// The part of `usual` that is allowed.
     #[inline]
     pub(crate) const fn part_of(self, usual: u32) -> u32 {
-        usual * self.0 / WHOLE
+        usual * self.0 / WHOLE_TURN
     }
 
     /// A part of a turn took so long: half after one that took too long, an eighth more after one
@@ -34,9 +34,9 @@ impl TurnLimit {
     #[inline]
     pub(crate) fn note(&mut self, took: Duration) {
         if took > TURN_MAX {
-            self.0 = (self.0 / 2).max(LEAST);
-        } else if self.0 < WHOLE && took < TURN_MAX / 2 {
-            self.0 += LEAST;
+            self.0 = (self.0 / 2).max(LEAST_TURN);
+        } else if self.0 < WHOLE_TURN && took < TURN_MAX / 2 {
+            self.0 += LEAST_TURN;
         }
     }
 }

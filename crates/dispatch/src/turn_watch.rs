@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A turn that takes longer is counted.
-const LONG: Duration = Duration::from_millis(1);
+const LONG_TURN: Duration = Duration::from_millis(1);
 
 /// Upper bounds of a turn's length in nanoseconds, and where turns up to there are counted: a
 /// histogram. Longer ones are [`WorkerCounter::TurnsOver20Millis`].
@@ -27,7 +27,7 @@ pub const TURN_BUCKETS: [(u64, WorkerCounter); 6] = [
 const MARK_EVERY: Duration = Duration::from_micros(200);
 
 /// The kinds of work, and where the longest turn's amount of each is stored.
-const KINDS: [(WorkerCounter, WorkerCounter); 6] = [
+const WORK_KINDS: [(WorkerCounter, WorkerCounter); 6] = [
     (WorkerCounter::RxPackets, WorkerCounter::LongestTurnPackets),
     (WorkerCounter::Adopted, WorkerCounter::LongestTurnAdopted),
     (WorkerCounter::SentPackets, WorkerCounter::LongestTurnSent),
@@ -39,18 +39,18 @@ const KINDS: [(WorkerCounter, WorkerCounter); 6] = [
 /// What is stored of the longest turn beside its length.
 pub(crate) const OF_LONGEST: [WorkerCounter; 7] = [
     WorkerCounter::LongestTurnProcessorNanos,
-    KINDS[0].1,
-    KINDS[1].1,
-    KINDS[2].1,
-    KINDS[3].1,
-    KINDS[4].1,
-    KINDS[5].1,
+    WORK_KINDS[0].1,
+    WORK_KINDS[1].1,
+    WORK_KINDS[2].1,
+    WORK_KINDS[3].1,
+    WORK_KINDS[4].1,
+    WORK_KINDS[5].1,
 ];
 
 /// The state of the work before the turn that runs.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWatch {
-    before: [u64; KINDS.len()],
+    before: [u64; WORK_KINDS.len()],
     /// The processor's time when it was last asked for.
     processor: Duration,
     /// What the turns since then have taken.
@@ -67,7 +67,7 @@ impl TurnWatch {
     /// A turn begins.
     #[inline]
     pub(crate) fn begin(&mut self, facts: &WorkerCounters) {
-        self.before = KINDS.map(|(kind, _)| facts.of(kind));
+        self.before = WORK_KINDS.map(|(kind, _)| facts.of(kind));
     }
 
     /// A turn is over, after this time.
@@ -78,7 +78,7 @@ impl TurnWatch {
         facts.add(bucket.map_or(WorkerCounter::TurnsOver20Millis, |(_, turns)| *turns), 1);
         facts.add(WorkerCounter::TurnNanos, nanos);
         self.unmarked += took;
-        if took > LONG || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
+        if took > LONG_TURN || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
             self.note(nanos, clock.thread_time(), facts);
         } else if self.unmarked > MARK_EVERY {
             self.mark(clock);
@@ -90,7 +90,7 @@ impl TurnWatch {
         let spent = processor.saturating_sub(self.processor).as_nanos();
         self.processor = processor;
         self.unmarked = Duration::ZERO;
-        if u128::from(nanos) > LONG.as_nanos() {
+        if u128::from(nanos) > LONG_TURN.as_nanos() {
             facts.add(WorkerCounter::LongTurns, 1);
         }
         if nanos <= facts.of(WorkerCounter::LongestRoundNanos) {
@@ -99,7 +99,7 @@ impl TurnWatch {
         facts.set(WorkerCounter::LongestRoundNanos, nanos);
         let spent = u64::try_from(spent).unwrap_or(u64::MAX).min(nanos);
         facts.set(WorkerCounter::LongestTurnProcessorNanos, spent);
-        for ((kind, of_longest), before) in KINDS.into_iter().zip(self.before) {
+        for ((kind, of_longest), before) in WORK_KINDS.into_iter().zip(self.before) {
             facts.set(of_longest, facts.of(kind) - before);
         }
     }

@@ -41,9 +41,9 @@ use crate::turn_watch::TurnWatch;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
-const LOAD: usize = 8;
+const LOAD_BURST: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
-const SPIN: (u32, Duration) = (16, Duration::from_micros(50));
+const EMPTY_TURN_SPIN: (u32, Duration) = (16, Duration::from_micros(50));
 /// Interval after which devices are polled again when the engine had no appetite (backpressure).
 const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
 /// How long a worker that ends waits for room in its devices, and for its neighbours.
@@ -505,8 +505,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Whether the next turn must follow at once.
     fn has_more(&mut self, found: usize, now: Instant, spins: bool) -> bool {
         let full = self.packet_limit.part_of(BURST_MAX as u32) as usize;
-        if found >= LOAD {
-            self.spin = (SPIN.0, now + SPIN.1);
+        if found >= LOAD_BURST {
+            self.spin = (EMPTY_TURN_SPIN.0, now + EMPTY_TURN_SPIN.1);
         }
         let is_hungry = self.is_hungry(now);
         if found >= full

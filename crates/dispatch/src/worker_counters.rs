@@ -132,15 +132,15 @@ facts! {
 
 use crate::turn_watch;
 
-const COUNT: usize = WorkerCounter::ALL.len();
+const COUNTER_COUNT: usize = WorkerCounter::ALL.len();
 
 /// One number per fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerCounters([u64; COUNT]);
+pub struct WorkerCounters([u64; COUNTER_COUNT]);
 
 impl Default for WorkerCounters {
     fn default() -> Self {
-        Self([0; COUNT])
+        Self([0; COUNTER_COUNT])
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         let mut names: Vec<_> = WorkerCounter::ALL.iter().map(|fact| fact.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), COUNT);
+        assert_eq!(names.len(), COUNTER_COUNT);
         let mut facts = WorkerCounters::default();
         facts.add(WorkerCounter::TxPackets, 3);
         facts.raise(WorkerCounter::LongestRoundNanos, 7);

@@ -19,43 +19,45 @@ use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::{IpProtocol, Ipv4Header, Ipv6Header, ethernet};
 
 use crate::error::DrillError;
-use crate::honest::{SentQuestion, TIMEOUT};
+use crate::honest::{ANSWER_TIMEOUT, SentQuestion};
 use crate::server::TCP_CONNECTIONS;
 use crate::topology;
 use crate::traffic::with;
 
 /// The request of a client of the echo service.
-const LINE: &[u8] = b"hello from client\n";
+const ECHO_LINE: &[u8] = b"hello from client\n";
 /// The request of a web client: more than a segment in return.
-const REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
+const PAGE_REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
 /// Bytes of that page.
-const PAGE: usize = 2000;
+const PAGE_BYTES: usize = 2000;
 /// The request of honest clients with a long round trip, and how much it gives.
-const FETCH: &[u8] = b"GET /bytes/200000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
-const FETCHED: usize = 200_000;
+const FETCH_REQUEST: &[u8] =
+    b"GET /bytes/200000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
+const FETCH_BYTES: usize = 200_000;
 /// How long what is sent to them takes, and how many come a second, of each family, at most.
-const FETCH_TRIP: Duration = Duration::from_millis(20);
-const FETCHES: u64 = 20;
+const FETCH_DELAY: Duration = Duration::from_millis(20);
+const FETCHES_PER_SECOND: u64 = 20;
 /// The request of clients that then read nothing of the answer.
-const GREEDY: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
+const GREEDY_REQUEST: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
 /// The shortest requests, of which clients send as many as they can.
-const HEADS: &[u8] = b"HEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n";
+const HEAD_REQUESTS: &[u8] =
+    b"HEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n";
 /// A head that is sent byte by byte, again and again: it has no end.
-const BEGUN: &[u8] = b"GET / HTTP/1.1\r\nX: ";
+const BEGUN_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nX: ";
 /// True bytes that may wait for those: a segment's.
-const NARROW: u32 = 2048;
+const NARROW_BUFFER: u32 = 2048;
 /// What a slow reader takes at a time, and how often.
-const DRIP: (usize, Duration) = (2900, Duration::from_millis(80));
+const SLOW_READS: (usize, Duration) = (2900, Duration::from_millis(80));
 /// How often clients send that send without end.
-const OFTEN: Duration = Duration::from_millis(1);
+const ENDLESS_SEND_INTERVAL: Duration = Duration::from_millis(1);
 /// Writes of requests that such a client makes at a time.
-const WRITES: usize = 16;
+const ENDLESS_WRITES: usize = 16;
 /// So many attackers go at a time, and how often.
-const LEAVE: (usize, Duration) = (32, Duration::from_micros(200));
+const ATTACKERS_LEAVE: (usize, Duration) = (32, Duration::from_micros(200));
 /// Calls that may be under way.
 const CALLS_MAX: usize = 5 * TCP_CONNECTIONS;
 /// Bytes of a packet that are looked at for its headers.
-const HEADERS: usize = 128;
+const HEADER_BYTES: usize = 128;
 /// The longest answer that is read, head included.
 const ANSWER_MAX: usize = 4096;
 
@@ -91,16 +93,16 @@ impl CallPurpose {
     /// The port of the service for the `n`th call, and the request.
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
-            Self::Asks if n % 2 == 1 => (topology::WEB_PORT, REQUEST),
-            Self::Asks | Self::Drops => (topology::SERVICE_PORT, LINE),
-            Self::Fetches => (topology::WEB_PORT, FETCH),
-            Self::Holds => (topology::SLOW_PORT, LINE),
-            Self::Stalls | Self::Drips => (topology::WEB_PORT, GREEDY),
-            Self::Takes | Self::Leaves => (topology::WEB_PORT, REQUEST),
+            Self::Asks if n % 2 == 1 => (topology::WEB_PORT, PAGE_REQUEST),
+            Self::Asks | Self::Drops => (topology::SERVICE_PORT, ECHO_LINE),
+            Self::Fetches => (topology::WEB_PORT, FETCH_REQUEST),
+            Self::Holds => (topology::SLOW_PORT, ECHO_LINE),
+            Self::Stalls | Self::Drips => (topology::WEB_PORT, GREEDY_REQUEST),
+            Self::Takes | Self::Leaves => (topology::WEB_PORT, PAGE_REQUEST),
             Self::Idles if n % 2 == 1 => (topology::WEB_PORT, b""),
             Self::Idles => (topology::SERVICE_PORT, b""),
-            Self::Pipelines => (topology::WEB_PORT, HEADS),
-            Self::Trickles => (topology::WEB_PORT, BEGUN),
+            Self::Pipelines => (topology::WEB_PORT, HEAD_REQUESTS),
+            Self::Trickles => (topology::WEB_PORT, BEGUN_REQUEST),
         }
     }
 
@@ -120,7 +122,7 @@ impl CallPurpose {
     /// aim, those that need some.
     pub(crate) fn victims(self, rate: u64, length: Duration) -> Calling {
         match self {
-            Self::Drips => Calling::per_second(Self::Fetches, rate.min(FETCHES), length),
+            Self::Drips => Calling::per_second(Self::Fetches, rate.min(FETCHES_PER_SECOND), length),
             _ => Calling::per_second(Self::Asks, rate, length),
         }
     }
@@ -128,8 +130,8 @@ impl CallPurpose {
     /// How often a connection of it does something, independent of what happens on it.
     const fn every(self) -> Option<Duration> {
         match self {
-            Self::Drips => Some(DRIP.1),
-            Self::Pipelines | Self::Trickles => Some(OFTEN),
+            Self::Drips => Some(SLOW_READS.1),
+            Self::Pipelines | Self::Trickles => Some(ENDLESS_SEND_INTERVAL),
             _ => None,
         }
     }
@@ -151,9 +153,11 @@ impl CallPurpose {
     fn settings(self) -> TcpSettings {
         let defaults = TcpSettings::default();
         match self {
-            Self::Stalls => TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
+            Self::Stalls => {
+                TcpSettings { receive_bytes: NARROW_BUFFER, receive_tuned: false, ..defaults }
+            }
             Self::Drips => {
-                TcpSettings { receive_bytes: 4 * NARROW, receive_tuned: false, ..defaults }
+                TcpSettings { receive_bytes: 4 * NARROW_BUFFER, receive_tuned: false, ..defaults }
             }
             Self::Trickles => TcpSettings { nodelay: true, ..defaults },
             _ => defaults,
@@ -191,9 +195,9 @@ impl Calling {
     /// honest call is over ([`Callers::leave`]), so that none is answered because they have gone.
     fn lost(&self, started: Instant, due: Instant) -> Instant {
         match self.errand {
-            CallPurpose::Asks | CallPurpose::Fetches => due + TIMEOUT,
-            it if it.connections().is_some() => started + self.length + TIMEOUT,
-            _ => (started + self.length).max(due).min(due + TIMEOUT),
+            CallPurpose::Asks | CallPurpose::Fetches => due + ANSWER_TIMEOUT,
+            it if it.connections().is_some() => started + self.length + ANSWER_TIMEOUT,
+            _ => (started + self.length).max(due).min(due + ANSWER_TIMEOUT),
         }
     }
 }
@@ -295,9 +299,9 @@ impl Callers {
         if self.calls.is_empty() || !is_due {
             return;
         }
-        self.leaves = Some(round.now + LEAVE.1);
+        self.leaves = Some(round.now + ATTACKERS_LEAVE.1);
         let mut sockets = self.stack.sockets(round);
-        for call in self.calls.drain(..LEAVE.0.min(self.calls.len())) {
+        for call in self.calls.drain(..ATTACKERS_LEAVE.0.min(self.calls.len())) {
             let _ = sockets.tcp_abort(call.id);
         }
     }
@@ -314,7 +318,7 @@ impl Callers {
             round.arrived.sort_out(0, |packet| (!has_fin(&packet)).then_some(packet));
         }
         if errand == Some(CallPurpose::Fetches) {
-            let due = round.now + FETCH_TRIP;
+            let due = round.now + FETCH_DELAY;
             self.delayed.extend(round.arrived.drain().map(|packet| (due, packet)));
         }
         let spent = self.stack.round(round);
@@ -432,13 +436,14 @@ fn act(sockets: &mut Sockets<'_>, call: &TcpCall) {
         return;
     }
     match call.errand {
-        CallPurpose::Drips => _ = sockets.tcp_recv(call.id, &mut [0; DRIP.0]),
+        CallPurpose::Drips => _ = sockets.tcp_recv(call.id, &mut [0; SLOW_READS.0]),
         CallPurpose::Trickles => _ = sockets.tcp_send(call.id, b"x"),
         CallPurpose::Pipelines => {
             let _ = sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]);
             // Where a request is cut, the next one begins in the middle of it: refused in the end.
-            for _ in 0..WRITES {
-                if !sockets.tcp_send(call.id, HEADS).is_ok_and(|n| n == HEADS.len()) {
+            for _ in 0..ENDLESS_WRITES {
+                if !sockets.tcp_send(call.id, HEAD_REQUESTS).is_ok_and(|n| n == HEAD_REQUESTS.len())
+                {
                     break;
                 }
             }
@@ -482,7 +487,7 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
         Ok(0) => end(sockets, call.id, false),
         Ok(n) => {
             let said = room.get(..n).unwrap_or_default();
-            let right = if call.says == LINE { is_echo(said) } else { is_page(said) };
+            let right = if call.says == ECHO_LINE { is_echo(said) } else { is_page(said) };
             right.and_then(|right| end(sockets, call.id, right))
         }
         Err(RecvError::WouldBlock) => None,
@@ -494,7 +499,7 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
 fn fetch(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     loop {
         match sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]) {
-            Ok(0) => return end(sockets, call.id, call.got > FETCHED),
+            Ok(0) => return end(sockets, call.id, call.got > FETCH_BYTES),
             Ok(n) => call.got += n,
             Err(RecvError::WouldBlock) => return None,
             Err(_) => return end(sockets, call.id, false),
@@ -504,8 +509,8 @@ fn fetch(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
 
 /// Whether the answer is the echo; `None` while it may become that.
 fn is_echo(answer: &[u8]) -> Option<bool> {
-    let right = LINE.starts_with(answer);
-    (!right || answer.len() == LINE.len()).then_some(right)
+    let right = ECHO_LINE.starts_with(answer);
+    (!right || answer.len() == ECHO_LINE.len()).then_some(right)
 }
 
 /// Whether this is the requested page, whole, each byte what it should be; `None` while it may
@@ -515,7 +520,7 @@ fn is_page(answer: &[u8]) -> Option<bool> {
     let (head, body) = answer.split_at_checked(end + 4)?;
     let right = head.starts_with(b"HTTP/1.1 200 ")
         && body.iter().enumerate().all(|(at, byte)| *byte == b' ' + (at % 95) as u8);
-    (!right || body.len() >= PAGE).then_some(right && body.len() == PAGE)
+    (!right || body.len() >= PAGE_BYTES).then_some(right && body.len() == PAGE_BYTES)
 }
 
 /// Ends a call: what came is read, so that the end is not taken for a reset (RFC 2525 2.17).
@@ -531,8 +536,8 @@ fn end(sockets: &mut Sockets<'_>, id: ConnectionId, answered: bool) -> Option<bo
 
 /// Whether a packet is a TCP segment with FIN. One that is not as long as it says is not.
 fn has_fin(packet: &PacketBuf) -> bool {
-    let (mut scratch, mut access) = ([0; HEADERS], AccessCounters::default());
-    let bytes = packet.header(0, packet.len().min(HEADERS), &mut scratch, &mut access);
+    let (mut scratch, mut access) = ([0; HEADER_BYTES], AccessCounters::default());
+    let bytes = packet.header(0, packet.len().min(HEADER_BYTES), &mut scratch, &mut access);
     let Some(bytes) = bytes.and_then(|bytes| bytes.get(ethernet::HEADER_LEN..)) else {
         return false;
     };
@@ -560,7 +565,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_judged_by_every_byte_and_not_before_it_is_whole() {
-        let body: Vec<u8> = (0..PAGE).map(|at| b' ' + (at % 95) as u8).collect();
+        let body: Vec<u8> = (0..PAGE_BYTES).map(|at| b' ' + (at % 95) as u8).collect();
         let page = [&b"HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n"[..], &body].concat();
         assert!((0..page.len()).all(|n| is_page(&page[..n]).is_none()));
         assert_eq!(is_page(&page), Some(true));
@@ -569,8 +574,8 @@ mod tests {
         wrong[1000] ^= 1;
         assert_eq!(is_page(&wrong), Some(false));
         assert_eq!(is_page(b"HTTP/1.1 404 Not Found\r\n\r\n"), Some(false));
-        assert_eq!(is_echo(LINE), Some(true));
-        assert_eq!(is_echo(&LINE[..3]), None);
+        assert_eq!(is_echo(ECHO_LINE), Some(true));
+        assert_eq!(is_echo(&ECHO_LINE[..3]), None);
         assert_eq!(is_echo(b"it"), Some(false));
     }
 }

@@ -25,13 +25,14 @@ use turn::{TurnCost, TurnCosts};
 /// Rounds by default: 3 s, most of it for the floods.
 pub const COST_ROUNDS: usize = 31;
 /// Turns of a worker in one round of one flood.
-const TURNS: usize = 16;
+const TURNS_PER_ROUND: usize = 16;
 /// By how much a table may be wrong about a flood, either way.
 pub const COST_RATIO_MAX: f64 = 1.5;
 /// What a unit consists of in the table: a packet's headers, one keyed look into a table that is
 /// warm. Tables that are not warm come from many unverified sources, and the drill's host has none
 /// so large.
-const MIX: UnitMix = UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 0, entries: 0 };
+const UNIT_MIX: UnitMix =
+    UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 0, entries: 0 };
 
 /// One price of the table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -102,9 +103,9 @@ pub fn measure_costs(
     for round in 0..rounds {
         step("floods", round * 100 / rounds);
         for (flood, took) in floods.iter_mut().zip(&mut took) {
-            took.push(flood.some(TURNS)?);
+            took.push(flood.some(TURNS_PER_ROUND)?);
         }
-        wake_ups.push(idle.some(TURNS)?.nanos as f64 / TURNS as f64);
+        wake_ups.push(idle.some(TURNS_PER_ROUND)?.nanos as f64 / TURNS_PER_ROUND as f64);
         looks.extend(floods.iter_mut().map(TurnCosts::look));
     }
     table.wake_up = picos(median(&mut wake_ups));
@@ -173,7 +174,7 @@ fn prices(
         probe_miss: picos(miss - hash),
         byte: picos((long - short) / price::copied_more() as f64),
         entry: picos(entry),
-        unit: MIX,
+        unit: UNIT_MIX,
         ..CostTable::FREE
     })
 }
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_what_makes_the_table_right_on_the_whole() {
-        let table = CostTable { header: Picos::from_nanos(10), unit: MIX, ..CostTable::FREE };
+        let table = CostTable { header: Picos::from_nanos(10), unit: UNIT_MIX, ..CostTable::FREE };
         let medians = [took(64, 64 * 100), took(128, 2 * 64 * 100)];
         let rest = rest(&table, &medians);
         assert!(rest.0.abs_diff(70_000) < 10, "100 a unit, 30 of it headers: {rest}");

@@ -20,7 +20,7 @@ const AT_ONCE: u64 = 64;
 /// The longest pause that the gate makes up for.
 const MADE_UP: Duration = Duration::from_millis(4);
 /// How often a slow flood's gate is looked at, at most.
-const LOOK: Duration = Duration::from_micros(20);
+const GATE_LOOK: Duration = Duration::from_micros(20);
 
 /// One kind of flood, both families.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,7 +228,7 @@ impl FloodGate {
 
     fn deadline(&self) -> Option<Instant> {
         let Some(end) = self.end else { return Some(Instant::ORIGIN) };
-        let next = self.paid + self.nanos().max(LOOK);
+        let next = self.paid + self.nanos().max(GATE_LOOK);
         (next < end).then_some(next)
     }
 }

@@ -17,16 +17,16 @@ use crate::error::DrillError;
 use crate::topology::{self, TopologyHost};
 
 /// How long an answer is waited for: as long as a client's first retransmission would take.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of a large question: three fragments, and as many of its answer.
-const LARGE: usize = 4000;
+const LARGE_QUESTION: usize = 4000;
 /// Bytes of IP payload in each of them.
-const PIECE: usize = 1440;
+const FRAGMENT_BYTES: usize = 1440;
 /// The source port of established clients.
 const ESTABLISHED_PORT: u16 = 39_999;
 /// How much less often than the others the large and the far clients send.
-const SELDOM: u64 = 5;
+const SELDOM_FACTOR: u64 = 5;
 
 /// What honest clients of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,13 +61,13 @@ pub(crate) enum CallPlan {
 impl QuestionSource {
     /// Questions a second of a party's client.
     fn rate_of(&self, party: TopologyHost) -> u64 {
-        if party == TopologyHost::Near { self.rate } else { (self.rate / SELDOM).max(1) }
+        if party == TopologyHost::Near { self.rate } else { (self.rate / SELDOM_FACTOR).max(1) }
     }
 
     /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let rate = (self.rate / SELDOM).max(1);
+        let rate = (self.rate / SELDOM_FACTOR).max(1);
         match (self.calls, number) {
             (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
             (CallPlan::Honest, 0) => Some(Calling::per_second(CallPurpose::Asks, rate, length)),
@@ -112,12 +112,12 @@ impl QuestionSource {
             } else {
                 defaults.src_ports
             },
-            payload: if large { LARGE } else { defaults.payload },
-            fragment_bytes: large.then_some(PIECE),
+            payload: if large { LARGE_QUESTION } else { defaults.payload },
+            fragment_bytes: large.then_some(FRAGMENT_BYTES),
             servers: vec![topology::service(family)],
             pace: Pace::per_second(self.rate_of(party)),
             count: Some(self.count(party)),
-            timeout: TIMEOUT,
+            timeout: ANSWER_TIMEOUT,
             ..defaults
         })?)
     }

@@ -26,7 +26,7 @@ use crate::shards::{self, ShardReport};
 
 /// Thousandths of the core that falling asleep and waking take: the system does that in the
 /// worker's name, before and after the time that the worker sees.
-const SLEEPING: u16 = 40;
+const SLEEPING_PER_MILLE: u16 = 40;
 
 /// One worker's thread.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl HostedWorkers {
             },
             steering: steering(config, seed),
             worker: WorkerConfig {
-                balance: config.balance_with(SLEEPING),
+                balance: config.balance_with(SLEEPING_PER_MILLE),
                 applications: Some(applications.clone()),
                 ..WorkerConfig::default()
             },

@@ -22,7 +22,7 @@ mod embedded;
 /// Packets beyond this do not fit the drill's frames.
 const FRAME_MAX: usize = 1514;
 /// Forged errors of each family.
-const ERRORS: usize = 512;
+const FORGED_ERRORS: usize = 512;
 
 /// How many captures are in the program.
 pub(crate) const fn captures() -> usize {
@@ -107,8 +107,8 @@ fn exchange<const N: usize>(addrs: &mut [u8], src_addr: &[u8; N], dst_addr: &[u8
 /// Forged errors about answers of the service to honest clients: unreachable of every code, too
 /// big with MTUs from nothing to large, time exceeded, parameter problems.
 pub(crate) fn icmp_errors(random: &mut PublicRandom) -> Vec<Vec<u8>> {
-    let mut frames = Vec::with_capacity(2 * ERRORS);
-    for _ in 0..ERRORS {
+    let mut frames = Vec::with_capacity(2 * FORGED_ERRORS);
+    for _ in 0..FORGED_ERRORS {
         frames.extend(error_v4(random));
         frames.extend(error_v6(random));
     }

@@ -23,7 +23,7 @@ use crate::topology::{self, TopologyHost};
 /// Unverified sources of each family: as many as a host remembers of those that it has answered.
 const UNKNOWN_HOSTS: u32 = 1024;
 /// In how many networks they are: a host remembers so many of each.
-const NETWORKS: u32 = 128;
+const PATH_NETWORKS: u32 = 128;
 /// The original length in the quoted packets.
 const QUOTED_LEN: u16 = 1500;
 /// Ports that honest clients use in a phase, in turn, and the first of them.
@@ -85,7 +85,7 @@ pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
 
 /// The `n`th of a family, none of them honest.
 fn unknown(family: Family, n: u32) -> ForgedRouter {
-    let (network, host) = (n % NETWORKS, n / NETWORKS + 1);
+    let (network, host) = (n % PATH_NETWORKS, n / PATH_NETWORKS + 1);
     let addr = match family {
         Family::V4 => {
             let net = Ipv4Addr::new(198, 19, 0, 0).to_bits();

@@ -16,9 +16,9 @@ use crate::error::DrillError;
 use crate::topology;
 
 /// Between two advertisements: a solicited one would come as soon.
-const EVERY: Duration = Duration::from_millis(500);
+const ADVERTISING_INTERVAL: Duration = Duration::from_millis(500);
 /// The lifetime in its advertisements.
-const LIFETIME: Duration = Duration::from_secs(1800);
+const ADVERTISED_LIFETIME: Duration = Duration::from_secs(1800);
 /// Every host of the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
@@ -36,7 +36,7 @@ pub(crate) fn router() -> Result<Blast, DrillError> {
         ..StationConfig::default()
     };
     let content = Content::Replay { frames: vec![advertisement()], mutate: false };
-    let stream = Stream { content, pace: Pace::every(EVERY), ..Stream::default() };
+    let stream = Stream { content, pace: Pace::every(ADVERTISING_INTERVAL), ..Stream::default() };
     Ok(Blast::new(Plan { station, streams: vec![stream] })?)
 }
 
@@ -48,11 +48,11 @@ fn advertisement() -> Vec<u8> {
         managed: false,
         other: false,
         preference: Preference::High,
-        router_lifetime: LIFETIME,
+        router_lifetime: ADVERTISED_LIFETIME,
         reachable_time: Duration::from_secs(30),
         retrans_timer: Duration::from_secs(1),
     };
-    let lifetime = Lifetime::from_secs(LIFETIME.as_secs() as u32);
+    let lifetime = Lifetime::from_secs(ADVERTISED_LIFETIME.as_secs() as u32);
     let [a, b, c, d, ..] = topology::SERVER_V6.segments();
     let options = [
         NdpOption::SourceLinkAddr(topology::ROUTER_MAC),

@@ -1,8 +1,8 @@
 //! The plan of a drill: which phases, how fast each flood, what is remembered, what is judged.
 //!
 //! Called by programs through [`drill`](crate::drill). Each flood is first offered without bound
-//! for a moment, to learn what the host takes of it; then, with honest clients, at [`LOAD`] of
-//! that, below the 0.8 under which floors are guaranteed (decision F27).
+//! for a moment, to learn what the host takes of it; then, with honest clients, at [`OFFERED_LOAD`]
+//! of that, below the 0.8 under which floors are guaranteed (decision F27).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -27,10 +27,11 @@ use crate::traffic::{AskedBy, TrafficStretch};
 use crate::transit::CrossedPackets;
 
 /// The part of the measured capacity that floods offer.
-const LOAD: f64 = 0.6;
-const _: () = assert!(LOAD < crate::criteria::OFFERED_MAX, "floors are guaranteed below that");
+const OFFERED_LOAD: f64 = 0.6;
+const _: () =
+    assert!(OFFERED_LOAD < crate::criteria::OFFERED_MAX, "floors are guaranteed below that");
 /// How long the first looks may take.
-const SETTLE: Duration = Duration::from_secs(8);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(8);
 /// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and the error that
 /// then goes to its sender for a neighbour that does not answer.
 const WAIT_MAX: Duration = Duration::from_secs(100);
@@ -40,7 +41,7 @@ const RECOVERY_STEP: Duration = Duration::from_millis(100);
 /// them: answers that come in steps of a scheduler's tick average out.
 const RECOVERY_STEPS: usize = 3;
 /// How much slower than before an answer may be that counts as before.
-const SLACK: Duration = Duration::from_micros(500);
+const ANSWER_SLACK: Duration = Duration::from_micros(500);
 
 /// How long, how fast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,7 +271,7 @@ impl DrillRun<'_> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
         let (capacity, looked, more_offered) = self.probe(kind, false)?;
-        let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
+        let offer = ((capacity as f64 * OFFERED_LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
         let calls = if kind.is_tcp() { CallPlan::Honest } else { CallPlan::None };
         let asking = QuestionSource { calls, ..self.asking(length) };
@@ -384,7 +385,7 @@ impl DrillRun<'_> {
         let length = self.schedule.phase / 5;
         self.log.progress.begin("transit", "a router under floods", length);
         for CrossedPackets { mut phase, violation } in
-            self.bench.transit(length, LOAD, self.seed)?
+            self.bench.transit(length, OFFERED_LOAD, self.seed)?
         {
             self.log.looks += 1;
             if let Some(text) = violation {
@@ -463,7 +464,7 @@ fn is_as_before<'a>(before: &SentQuestion, steps: impl Iterator<Item = &'a SentQ
     }
     let as_fast = |part| {
         let both = before.latency.quantile(part).zip(all.latency.quantile(part));
-        both.is_some_and(|(before, now)| now <= (before * 2).max(before + SLACK))
+        both.is_some_and(|(before, now)| now <= (before * 2).max(before + ANSWER_SLACK))
     };
     answered && (as_fast(0.1) || as_fast(0.5))
 }
@@ -517,7 +518,7 @@ pub(crate) fn run(
     let (stretches, phases, ring_full, closed) = (0, Vec::new(), 0, (started, 0));
     let mut run = DrillRun { bench, log, schedule, seed, stretches, phases, ring_full, closed };
     // The first looks at the host's memory, before anything is sent.
-    let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
+    let start = run.bench.settle(SETTLE_PATIENCE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);
     let before = run.baseline()?;
     let whole = !schedule.connections_only;
@@ -580,7 +581,7 @@ fn at_rest(
     if unaccounted(&last) == 0 {
         return Ok(last);
     }
-    bench.settle(SETTLE, watch, &|look| unaccounted(look) == 0)
+    bench.settle(SETTLE_PATIENCE, watch, &|look| unaccounted(look) == 0)
 }
 
 impl DrillRun<'_> {
@@ -687,7 +688,7 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     notes.push(format!(
         "takes/s is what the host took of that flood, unpaced, just before its phase; floods offer \
          {:.0} % of it at most",
-        LOAD * 100.0
+        OFFERED_LOAD * 100.0
     ));
     if phases.iter().any(|phase| phase.capacity_is_generator) {
         notes.push("> marks where the generator, not the host, set that limit".to_owned());

@@ -364,8 +364,8 @@ pub(crate) struct ServerView {
     pub(crate) paths: ServerPaths,
 }
 
-const WORDS: usize = 2 * DropReason::ALL.len() + 13 + 4 + 6 + 2;
-const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
+const COUNT_WORDS: usize = 2 * DropReason::ALL.len() + 13 + 4 + 6 + 2;
+const _: () = assert!(COUNT_WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
 
 impl Publish for ServedCounts {
     fn words(&self, out: &mut [u64]) {
@@ -456,6 +456,6 @@ mod tests {
         let mut words = [0; WORDS_MAX];
         view.write(&mut words);
         assert_eq!(ServerView::read(&words), view);
-        assert_eq!(words[WORDS - 1], 8);
+        assert_eq!(words[COUNT_WORDS - 1], 8);
     }
 }

@@ -22,15 +22,15 @@ use crate::traffic::{TrafficSource, TrafficStretch};
 use crate::transit::{self, CrossedPackets};
 
 /// How often a snapshot is looked at.
-const STEP: Duration = Duration::from_millis(1);
+const SNAPSHOT_STEP: Duration = Duration::from_millis(1);
 /// One way between the crowd and the host.
-const DELAY: Duration = Duration::from_micros(20);
+const LINK_DELAY: Duration = Duration::from_micros(20);
 /// How long memory has to come back: longer than fragments may wait (60 s, RFC 8200 section 4.5),
 /// and the errors that then go to their senders for neighbours that do not exist (three questions,
 /// up to 10 s apart where a router requires that).
-const PATIENCE: Duration = Duration::from_secs(110);
+const MEMORY_PATIENCE: Duration = Duration::from_secs(110);
 /// Packets of the host's receive ring.
-const RING: usize = 4096;
+const RX_RING: usize = 4096;
 
 /// The drill in a simulated world.
 pub(crate) struct SimBench {
@@ -57,7 +57,7 @@ impl SimBench {
         let mut random = Randomness::from_number(seed);
         let node = NodeConfig {
             costs,
-            ring: RING,
+            ring: RX_RING,
             balance: config.balance(),
             gate: Some(GateConfig::default()),
             application: Some(SimulatedApplication::HUNGRY),
@@ -74,12 +74,15 @@ impl SimBench {
             let host = ServedCounts::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
             vec![world.add_node_with("host", host, pool, node)]
         };
-        let pool =
-            Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
-        let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
+        let pool = Pool::new(&PoolConfig {
+            small: 8 * RX_RING,
+            frames: 4 * RX_RING,
+            ..PoolConfig::default()
+        })?;
+        let node = NodeConfig { ring: 4 * RX_RING, ..NodeConfig::free() };
         let crowd = world.add_node_with("crowd", TrafficSource::default(), pool, node);
         world.permit_tcp_fragments(crowd);
-        let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
+        let way = LinkConfig::both(LaneConfig::with_delay(LINK_DELAY));
         // A host has its links by its first worker.
         let first = hosts.first().copied().unwrap_or(crowd);
         let link = world.connect((crowd, IfIndex(1)), (first, IfIndex(1)), way)?;
@@ -142,7 +145,7 @@ impl DrillBench for SimBench {
         let end = first.at + stretch.length();
         let mut outcome = BenchOutcome::default();
         loop {
-            self.world.run_for(STEP);
+            self.world.run_for(SNAPSHOT_STEP);
             let look = self.look();
             if look.at <= end {
                 outcome.note(&first, &look);
@@ -158,7 +161,9 @@ impl DrillBench for SimBench {
         // A world's ring does not report which packets found it full.
         outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
         // What the stretch sent is no burden of the next one's.
-        self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
+        self.settle(crate::honest::ANSWER_TIMEOUT, watch, &|look| {
+            look.worker.received >= look.given
+        })?;
         self.set_costs(costs);
         Ok(outcome)
     }
@@ -173,8 +178,8 @@ impl DrillBench for SimBench {
         let (start, end) = (self.world.now(), self.world.now() + at_most);
         loop {
             // What has not come back at once comes back by timers of seconds.
-            let patient = self.world.now() - start > 100 * STEP;
-            self.world.run_for(if patient { 50 * STEP } else { STEP });
+            let patient = self.world.now() - start > 100 * SNAPSHOT_STEP;
+            self.world.run_for(if patient { 50 * SNAPSHOT_STEP } else { SNAPSHOT_STEP });
             let look = self.look();
             watch.look(&look);
             if done(&look) || look.at >= end {
@@ -223,7 +228,7 @@ impl DrillBench for SimBench {
     }
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        MEMORY_PATIENCE
     }
 
     fn describe(&self) -> &'static str {

@@ -14,9 +14,9 @@ use floodwall_stack::{Application, Sockets, StartError};
 use crate::topology;
 
 /// Connections that may wait for it.
-const BACKLOG: usize = 16;
+const ACCEPTOR_BACKLOG: usize = 16;
 /// How long it takes for each.
-const EACH: Duration = Duration::from_millis(20);
+const TIME_PER_ACCEPT: Duration = Duration::from_millis(20);
 
 /// A service with a slow accept loop.
 #[derive(Default)]
@@ -33,7 +33,8 @@ impl Application for SlowAcceptor {
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), topology::SLOW_PORT);
         let owner = sockets.tcp_owner()?;
-        self.listener = Some(sockets.tcp_listen(any, &TcpSettings::default(), BACKLOG, owner)?);
+        self.listener =
+            Some(sockets.tcp_listen(any, &TcpSettings::default(), ACCEPTOR_BACKLOG, owner)?);
         Ok(())
     }
 
@@ -42,7 +43,7 @@ impl Application for SlowAcceptor {
         if now < self.next {
             return Units(0);
         }
-        self.next = now + EACH;
+        self.next = now + TIME_PER_ACCEPT;
         if let Ok(Some(id)) = sockets.tcp_accept(listener) {
             let _ = sockets.tcp_abort(id);
         }

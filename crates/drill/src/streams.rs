@@ -19,10 +19,10 @@ use crate::flood::FloodKind;
 use crate::{hostile, paths, syns, topology};
 
 /// Headers in the longest chains: what fits a frame.
-const CHAIN: usize = 100;
+const CHAIN_HEADERS: usize = 100;
 /// What fragments are cut by: tiny ones, overlapping ones, and such as never make a packet. Each
 /// with the bytes that the packet carries.
-const CUTS: [(Fragments, usize); 6] = [
+const FRAGMENT_CUTS: [(Fragments, usize); 6] = [
     (Fragments { bytes: 8, overlap: 0, withheld: Withheld::None }, 56),
     (Fragments { bytes: 8, overlap: 0, withheld: Withheld::Last }, 120),
     (Fragments { bytes: 24, overlap: 8, withheld: Withheld::None }, 100),
@@ -138,7 +138,7 @@ fn acks_and_resets() -> Vec<Stream> {
         .collect()
 }
 
-/// Each of [`CUTS`], to the service.
+/// Each of [`FRAGMENT_CUTS`], to the service.
 fn fragments() -> Vec<Stream> {
     let cut = |(cut, payload)| {
         let streams = both(&topology::UNKNOWN_HOSTS, &Content::Udp, service());
@@ -149,12 +149,12 @@ fn fragments() -> Vec<Stream> {
         };
         streams.into_iter().map(with)
     };
-    CUTS.into_iter().flat_map(cut).collect()
+    FRAGMENT_CUTS.into_iter().flat_map(cut).collect()
 }
 
 /// Everything at random, the longest chains, and chains that are cut before their end (RFC 7112).
 fn headers() -> Vec<Stream> {
-    let chain = Headers::Chain(SizeRange::one(CHAIN));
+    let chain = Headers::Chain(SizeRange::one(CHAIN_HEADERS));
     let cut = Fragments { bytes: 64, overlap: 0, withheld: Withheld::Last };
     let plans = [
         (Content::Udp, Headers::Mixed, None),

@@ -15,13 +15,16 @@ use floodwall_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 use crate::{hostile, topology};
 
 /// SYNs of each family.
-const SYNS: u16 = 1024;
+const SYNS_OF_FAMILY: u16 = 1024;
 /// What their last address word and port come to.
-const WORD: u16 = 0x4a17;
+const COLLIDING_WORD: u16 = 0x4a17;
 
 /// Both families by turns.
 pub(crate) fn one_row() -> Vec<Vec<u8>> {
-    (0..SYNS).flat_map(|n| topology::FAMILIES.map(|family| syn(family, n))).flatten().collect()
+    (0..SYNS_OF_FAMILY)
+        .flat_map(|n| topology::FAMILIES.map(|family| syn(family, n)))
+        .flatten()
+        .collect()
 }
 
 fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
@@ -31,7 +34,7 @@ fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
         Family::V6 => [0x2001, 2, 0, 0x13, 0, 0, 0, n].into(),
     };
     let to = SocketAddr::new(topology::server_addr(family), topology::SERVICE_PORT);
-    segment(SocketAddr::new(from, WORD ^ n), to, u32::from(n) << 8)
+    segment(SocketAddr::new(from, COLLIDING_WORD ^ n), to, u32::from(n) << 8)
 }
 
 fn segment(from: SocketAddr, to: SocketAddr, seq: u32) -> Option<Vec<u8>> {
@@ -78,13 +81,13 @@ mod tests {
     #[test]
     fn they_are_whole_and_their_words_cancel_each_other_out() {
         let all = one_row();
-        assert_eq!(all.len(), 2 * usize::from(SYNS));
+        assert_eq!(all.len(), 2 * usize::from(SYNS_OF_FAMILY));
         for frame in all {
             let (addr_end, l4) = if frame[14] >> 4 == 4 { (30, 34) } else { (38, 54) };
             let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
             let low =
                 word(addr_end - 2) ^ if addr_end == 30 { 0x8000 & word(addr_end - 2) } else { 0 };
-            assert_eq!(low ^ word(l4), WORD);
+            assert_eq!(low ^ word(l4), COLLIDING_WORD);
             assert_eq!(frame[l4 + 13], TcpFlags::SYN.0);
         }
     }

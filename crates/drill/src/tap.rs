@@ -19,7 +19,7 @@ use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind
 use floodwall_dispatch::Clock;
 
 use crate::error::DrillError;
-use crate::honest::{QuestionSource, SentQuestion, TIMEOUT};
+use crate::honest::{ANSWER_TIMEOUT, QuestionSource, SentQuestion};
 use crate::namespace::{self, ip};
 use crate::progress::DrillProgress;
 use crate::report::Report;
@@ -29,13 +29,13 @@ use crate::topology;
 use crate::wire::{OutsideHosts, WireBench};
 
 /// The TAP's name in its namespace.
-const TAP: &str = "fwdrill0";
+const TAP_NAME: &str = "fwdrill0";
 /// Packets that wait in the TAP for the host: the receive ring of this bench.
-const QUEUE: &str = "20000";
+const TAP_QUEUE_LEN: &str = "20000";
 /// Bytes of a question: a number, and something to carry.
-const QUESTION: usize = 64;
+const QUESTION_BYTES: usize = 64;
 /// The longest that a client's thread waits for an answer before it looks at its schedule.
-const WAIT: Duration = Duration::from_millis(1);
+const CLIENT_WAIT: Duration = Duration::from_millis(1);
 
 /// Runs a drill in a namespace of its own.
 pub(crate) fn drill(
@@ -71,21 +71,21 @@ pub(crate) fn drill(
 /// The TAP for the host, and the packet socket for the flood.
 fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
     let config = TunConfig { kind: TunKind::Tap, vnet_header: false, ..TunConfig::default() };
-    let mut queues = Tun::open(TAP, &config)?;
+    let mut queues = Tun::open(TAP_NAME, &config)?;
     let tap = queues.pop().ok_or(DrillError::Missing {
         what: "the TAP has no queue".to_owned(),
         remedy: "report it",
     })?;
     ip(&["link", "set", "lo", "up"])?;
-    ip(&["link", "set", TAP, "txqueuelen", QUEUE, "up"])?;
+    ip(&["link", "set", TAP_NAME, "txqueuelen", TAP_QUEUE_LEN, "up"])?;
     for family in topology::FAMILIES {
         let (len, flags): (u8, &[&str]) =
             if family == Family::V4 { (16, &[]) } else { (64, &["nodad"]) };
         let addr = client_addr(family, 0);
-        let words = ["addr", "add", &format!("{}/{len}", addr.ip()), "dev", TAP];
+        let words = ["addr", "add", &format!("{}/{len}", addr.ip()), "dev", TAP_NAME];
         ip(&[&words[..], flags].concat())?;
     }
-    let flood = AfPacket::open(TAP, &AfPacketConfig::default())?;
+    let flood = AfPacket::open(TAP_NAME, &AfPacketConfig::default())?;
     Ok([Box::new(tap), Box::new(flood)])
 }
 
@@ -161,7 +161,8 @@ impl OutsideHosts for Kernel {
     /// What the TAP had no room for, by the system's own count in this thread's namespace.
     fn ring_full(&self) -> u64 {
         let counts = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-        let ours = counts.lines().find_map(|line| line.trim().strip_prefix(TAP)?.strip_prefix(':'));
+        let ours =
+            counts.lines().find_map(|line| line.trim().strip_prefix(TAP_NAME)?.strip_prefix(':'));
         // Eight columns of receiving, then bytes, packets, errors, drops of sending.
         let drops = ours.and_then(|columns| columns.split_whitespace().nth(11));
         drops.and_then(|n| n.parse().ok()).unwrap_or(0)
@@ -188,7 +189,7 @@ impl TapClient {
         let intended = |seq: u64| started + gap * u32::try_from(seq).unwrap_or(u32::MAX);
         let mut open = vec![true; usize::try_from(count).unwrap_or(0)];
         let mut all = SentQuestion::default();
-        let end = intended(count) + TIMEOUT;
+        let end = intended(count) + ANSWER_TIMEOUT;
         loop {
             let now = clock.now();
             while all.asked < count && intended(all.asked) <= now {
@@ -200,12 +201,12 @@ impl TapClient {
                 return Ok(all);
             }
             let next = if all.asked < count { intended(all.asked) } else { end };
-            let patience = next.saturating_since(now).clamp(Duration::from_micros(1), WAIT);
+            let patience = next.saturating_since(now).clamp(Duration::from_micros(1), CLIENT_WAIT);
             socket.set_read_timeout(Some(patience))?;
             let Some(seq) = answer(&socket) else { continue };
             let latency = clock.now().saturating_since(intended(seq));
             let place = usize::try_from(seq).ok().and_then(|at| open.get_mut(at));
-            if let Some(open) = place.filter(|open| **open && latency < TIMEOUT) {
+            if let Some(open) = place.filter(|open| **open && latency < ANSWER_TIMEOUT) {
                 *open = false;
                 all.answered += 1;
                 all.latency.record(latency);
@@ -215,7 +216,7 @@ impl TapClient {
     }
 
     fn ask(&self, socket: &UdpSocket, seq: u64) {
-        let mut question = [0; QUESTION];
+        let mut question = [0; QUESTION_BYTES];
         let (number, id) = (seq.to_be_bytes(), self.asking.id.to_be_bytes());
         let bytes = number.into_iter().chain(id);
         question.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
@@ -227,7 +228,7 @@ impl TapClient {
 /// The number of the question that is answered next; `None` where none is in time, or an ICMP
 /// error came instead.
 fn answer(socket: &UdpSocket) -> Option<u64> {
-    let mut answer = [0; QUESTION];
+    let mut answer = [0; QUESTION_BYTES];
     let len = socket.recv(&mut answer).ok()?;
     answer.get(..len)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }

@@ -20,12 +20,12 @@ use floodwall_base::Instant;
 use crate::bench::BenchLook;
 use crate::criteria::OFFERED_MAX;
 use crate::traffic::TrafficStretch;
-use crate::wire::RING;
+use crate::wire::WIRE_RING;
 
 /// Packets in the ring from which on a flood is held back: the host's thread is off its core.
-const PILE: u64 = RING as u64 / 8;
+const RING_PILE: u64 = WIRE_RING as u64 / 8;
 /// Looks that are judged together: a burst of a few milliseconds is none of them alone.
-const LOOKS: usize = 5;
+const LOOKS_JUDGED: usize = 5;
 
 /// The throttle of one stretch: decides at each look whether the flood is held back.
 pub(crate) struct Throttle {
@@ -56,7 +56,7 @@ impl Throttle {
 
     /// Whether to hold the flood back until the next look, of a host with so many workers.
     pub(crate) fn look(&mut self, look: &BenchLook, workers: usize) -> bool {
-        let piled_up = look.given.saturating_sub(look.worker.received) > PILE;
+        let piled_up = look.given.saturating_sub(look.worker.received) > RING_PILE;
         let loaded = self.load.now(look.at, look.worker.ran, workers) > OFFERED_MAX;
         let held = self.by_pile && piled_up || self.by_load && loaded;
         self.looks += 1;
@@ -74,7 +74,7 @@ impl Throttle {
 #[derive(Debug, Default)]
 struct Load {
     /// When each of the last looks was, and how long all workers had been busy by then.
-    looks: [Option<(Instant, Duration)>; LOOKS],
+    looks: [Option<(Instant, Duration)>; LOOKS_JUDGED],
     next: usize,
 }
 
@@ -84,7 +84,7 @@ impl Load {
     fn now(&mut self, at: Instant, ran: Duration, workers: usize) -> f64 {
         let Some(place) = self.looks.get_mut(self.next) else { return 0.0 };
         let before = place.replace((at, ran));
-        self.next = (self.next + 1) % LOOKS;
+        self.next = (self.next + 1) % LOOKS_JUDGED;
         let Some((began, had_run)) = before.filter(|(began, _)| *began < at) else { return 0.0 };
         let time = (at - began).as_secs_f64() * workers.max(1) as f64;
         ran.saturating_sub(had_run).as_secs_f64() / time
@@ -130,13 +130,13 @@ mod tests {
         let never = |held: Vec<bool>| held.iter().all(|held| !held);
         assert!(never(looks(&[1600; 20], 1)), "0.8 is guaranteed");
         let held = looks(&[1700; 20], 1);
-        assert!(never(held[..LOOKS].to_vec()), "nothing to compare with");
-        assert!(held[LOOKS..].iter().all(|held| *held));
+        assert!(never(held[..LOOKS_JUDGED].to_vec()), "nothing to compare with");
+        assert!(held[LOOKS_JUDGED..].iter().all(|held| *held));
         let mut once = [1000; 20];
         once[8] = 2000;
         assert!(never(looks(&once, 1)), "a burst");
         assert!(never(looks(&[3200; 20], 2)), "two of them");
-        assert!(looks(&[3400; 20], 2)[LOOKS]);
+        assert!(looks(&[3400; 20], 2)[LOOKS_JUDGED]);
         assert!(never(looks(&[0; 20], 1)), "it reports nothing");
     }
 
@@ -160,8 +160,8 @@ mod tests {
     fn what_piles_up_holds_a_flood_back_at_once() {
         let mut throttle = Throttle::new(&stretch(true, false), true);
         let look = |given| BenchLook { given, ..BenchLook::default() };
-        assert!(!throttle.look(&look(PILE), 1));
-        assert!(throttle.look(&look(PILE + 1), 1));
+        assert!(!throttle.look(&look(RING_PILE), 1));
+        assert!(throttle.look(&look(RING_PILE + 1), 1));
         assert!(!throttle.look(&look(0), 1));
         assert_eq!(throttle.percent(), Some(33));
     }

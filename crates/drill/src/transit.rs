@@ -35,23 +35,23 @@ use crate::server::{FreeFrames, ServerConfig};
 use crate::topology::{self, FAMILIES};
 
 /// Honest questions a second, of each family.
-const ASKED: u64 = 5_000;
+const QUESTION_RATE: u64 = 5_000;
 /// Before the flood begins: neighbours are found.
 const WARM_UP: Duration = Duration::from_millis(5);
 /// How long what a router takes is measured.
-const PROBE: Duration = Duration::from_millis(4);
+const PROBE_TIME: Duration = Duration::from_millis(4);
 /// Packets a second while it is: more than it takes.
 const PROBE_RATE: u64 = 5_000_000;
 /// One way of each link.
-const DELAY: Duration = Duration::from_micros(20);
+const LINK_DELAY: Duration = Duration::from_micros(20);
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(50);
+const ANSWER_PATIENCE: Duration = Duration::from_millis(50);
 /// How long a neighbour that does not answer is probed, and a little more.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 /// Packets of the router's receive ring.
-const RING: usize = 4096;
+const RX_RING: usize = 4096;
 /// The links: of the IPv4 client, of attackers, of the service, of the IPv6 client.
-const LINKS: [u8; 4] = [0, 1, 2, 3];
+const TRANSIT_LINKS: [u8; 4] = [0, 1, 2, 3];
 
 /// Where attackers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ enum TransitKind {
     LastHop,
 }
 
-const PHASES: [(&str, &str, TransitKind); 4] = [
+const TRANSIT_PHASES: [(&str, &str, TransitKind); 4] = [
     ("routed, 1 each", "a router: random destinations behind it", TransitKind::Routed(1)),
     ("routed, 10 each", "the same, ten packets to each", TransitKind::Routed(10)),
     ("on its link", "a router: random destinations on a /16 and a /64", TransitKind::OnLink),
@@ -94,7 +94,7 @@ pub(crate) fn phases(
             CrossedPackets { phase, ..crossed }
         })
     };
-    PHASES.into_iter().map(one).collect()
+    TRANSIT_PHASES.into_iter().map(one).collect()
 }
 
 struct TransitScene<'a> {
@@ -138,7 +138,7 @@ fn prefix(link: u8, family: Family, host: u8) -> Option<IpCidr> {
 }
 
 /// Destinations behind the service's link.
-const BEHIND: [&str; 2] = ["198.18.128.0/17", "2001:2:0:8000::/49"];
+const DESTINATIONS_BEHIND: [&str; 2] = ["198.18.128.0/17", "2001:2:0:8000::/49"];
 
 /// The link of the honest client of a family.
 const fn home(family: Family) -> u8 {
@@ -169,8 +169,8 @@ impl TransitScene<'_> {
             })
         };
         StackConfig {
-            interfaces: LINKS.into_iter().map(|link| interface(link, 1)).collect(),
-            routes: BEHIND.iter().zip(FAMILIES).filter_map(route).collect(),
+            interfaces: TRANSIT_LINKS.into_iter().map(|link| interface(link, 1)).collect(),
+            routes: DESTINATIONS_BEHIND.iter().zip(FAMILIES).filter_map(route).collect(),
             ipv4_forwarding: true,
             ipv6_forwarding: true,
             duplicate_address_detection: false,
@@ -189,7 +189,7 @@ impl TransitScene<'_> {
         };
         let pool = Pool::new(&PoolConfig {
             accounts: accounts_needed(&config),
-            frames: 2 * RING,
+            frames: 2 * RX_RING,
             ..PoolConfig::default()
         })?;
         let mut services: Vec<Box<dyn Service>> = Vec::new();
@@ -203,7 +203,7 @@ impl TransitScene<'_> {
 
     fn client(&self, family: Family, length: Duration) -> Result<Honest, DrillError> {
         let (link, host) = (home(family), 2);
-        let half = Duration::from_nanos(500_000_000 / ASKED);
+        let half = Duration::from_nanos(500_000_000 / QUESTION_RATE);
         let bits = if family == Family::V4 { 32 } else { 128 };
         Ok(Honest::new(HonestConfig {
             station: StationConfig {
@@ -213,10 +213,10 @@ impl TransitScene<'_> {
                 ..StationConfig::default()
             },
             servers: vec![SocketAddr::new(addr(2, family, 2), topology::SERVICE_PORT)],
-            pace: Pace::per_second(ASKED),
+            pace: Pace::per_second(QUESTION_RATE),
             start_after: if family == Family::V6 { WARM_UP + half } else { WARM_UP },
             stop_after: Some(WARM_UP + length),
-            timeout: PATIENCE,
+            timeout: ANSWER_PATIENCE,
             ..HonestConfig::default()
         })?)
     }
@@ -226,7 +226,7 @@ impl TransitScene<'_> {
         let stream = |(at, family): (usize, Family)| {
             let to: AddrRange = match self.kind {
                 TransitKind::OnLink => prefix(2, family, 1).map(AddrRange::from)?,
-                _ => BEHIND.get(at)?.parse().ok()?,
+                _ => DESTINATIONS_BEHIND.get(at)?.parse().ok()?,
             };
             let from = AddrRange::from(prefix(1, family, 2)?);
             let pace = Pace::per_second((rate / 2).max(1));
@@ -256,23 +256,27 @@ impl TransitScene<'_> {
         let mut world = World::new(self.seed);
         let (config, mut random) = (Self::router(), Randomness::from_number(self.seed));
         let pool = Pool::new(&PoolConfig {
-            small: 2 * RING + 4096,
+            small: 2 * RX_RING + 4096,
             accounts: accounts_needed(&config),
             ..PoolConfig::default()
         })?;
         let stack = Stack::new(&config, &mut random, Instant::ORIGIN).map_err(HostError::from)?;
         let core = NodeConfig {
             costs: self.costs,
-            ring: RING,
+            ring: RX_RING,
             balance: self.server.balance(),
             gate: Some(GateConfig::default()),
             application: Some(SimulatedApplication::HUNGRY),
             ..NodeConfig::default()
         };
         let router = world.add_node_with("router", stack, pool, core);
-        let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
+        let node = NodeConfig { ring: 4 * RX_RING, ..NodeConfig::free() };
         let memory = || {
-            Pool::new(&PoolConfig { frames: 2 * RING, small: 4 * RING, ..PoolConfig::default() })
+            Pool::new(&PoolConfig {
+                frames: 2 * RX_RING,
+                small: 4 * RX_RING,
+                ..PoolConfig::default()
+            })
         };
         let (host, pool) = self.service()?;
         let service = world.add_node_with("service", host, pool, node);
@@ -288,7 +292,7 @@ impl TransitScene<'_> {
             *place = world.add_node_with("client", client, memory()?, node);
             joined.push((*place, home(family)));
         }
-        let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
+        let way = LinkConfig::both(LaneConfig::with_delay(LINK_DELAY));
         for (node, link) in joined {
             world.connect((node, IfIndex(1)), (router, port(link)), way)?;
         }
@@ -308,7 +312,7 @@ impl TransitScene<'_> {
         let node = world.node_stats(built.router);
         let share = (node.application_ran - ran).as_secs_f64() / length.as_secs_f64().max(1e-9);
         // Answers have their time, and neighbours that do not exist are given up.
-        world.run_for(PATIENCE + GIVEN_UP);
+        world.run_for(ANSWER_PATIENCE + GIVEN_UP);
         let families = FAMILIES.into_iter().zip(built.clients);
         let row = |(family, client): (Family, NodeId)| {
             let honest = world.node_ref::<Honest>(client)?;
@@ -340,11 +344,11 @@ impl TransitScene<'_> {
 
     /// Packets a second that the router takes where more are offered.
     fn capacity(&self) -> Result<u64, DrillError> {
-        let mut built = self.build(PROBE_RATE, PROBE)?;
-        built.world.run_for(2 * WARM_UP + PROBE / 4);
+        let mut built = self.build(PROBE_RATE, PROBE_TIME)?;
+        built.world.run_for(2 * WARM_UP + PROBE_TIME / 4);
         let before = built.world.node_stats(built.router).packets_in;
-        built.world.run_for(PROBE / 2);
+        built.world.run_for(PROBE_TIME / 2);
         let taken = built.world.node_stats(built.router).packets_in - before;
-        Ok(rate(taken, PROBE / 2))
+        Ok(rate(taken, PROBE_TIME / 2))
     }
 }

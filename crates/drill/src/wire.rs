@@ -9,7 +9,7 @@
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
 //! because there the system's scheduler affects all measurements; where several workers leave no
 //! core to the crowd, it shares the last one's, and there is no application on that. The bell
-//! stands for the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop
+//! stands for the card's interrupt, [`BELL_MODERATION`] included. On a TAP (`tap.rs`) the same loop
 //! sends the flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch`
 //! is.
 
@@ -37,20 +37,20 @@ use crate::throttle::Throttle;
 use crate::traffic::{TrafficSeen, TrafficSource, TrafficStretch, sort_losses};
 
 /// Packets of the ring, each way; of several rings together.
-pub(crate) const RING: usize = 65_536;
+pub(crate) const WIRE_RING: usize = 65_536;
 /// The crowd's packets: small ones for a ring full and then some, and larger ones.
-const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
+const CROWD_PACKETS: (usize, usize) = (WIRE_RING + WIRE_RING / 2, WIRE_RING / 4);
 /// Packets a second at which a pause of the host's thread of 50 ms does not fill the ring.
-pub(crate) const RATE_MAX: u64 = RING as u64 * 20;
+pub(crate) const RATE_MAX: u64 = WIRE_RING as u64 * 20;
 /// The least time between two rings of the bell.
-const MODERATION: Duration = Duration::from_micros(20);
+const BELL_MODERATION: Duration = Duration::from_micros(20);
 /// How long memory has to come back: the timers of neighbours that do not answer, and some more.
 /// Fragments may wait for longer than is acceptable for a drill.
-const PATIENCE: Duration = Duration::from_secs(8);
+const MEMORY_PATIENCE: Duration = Duration::from_secs(8);
 /// A TAP from which nothing has come for so long is empty.
-const QUIET: Duration = Duration::from_millis(50);
+const TAP_QUIET: Duration = Duration::from_millis(50);
 /// How long the crowd's thread rests at a time.
-const PAUSE: Duration = Duration::from_micros(200);
+const THREAD_REST: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Units of work that the crowd does in a turn.
@@ -100,7 +100,7 @@ impl WireBench {
     /// Lays the wire, or one for each worker, and starts the host.
     pub(crate) fn start(config: &ServerConfig, seed: u64) -> Result<Self, DrillError> {
         let workers = usize::from(config.workers.max(1));
-        let capacity = RING / workers;
+        let capacity = WIRE_RING / workers;
         let wires = (0..workers).map(|_| pair_of(WireConfig { capacity, ..WireConfig::default() }));
         let (ours, theirs): (Vec<_>, Vec<_>) = wires.unzip();
         let ours = RssSpread::new(ours, hosted::steering(config, seed));
@@ -231,7 +231,7 @@ impl WireBench {
         }
         self.device.transmit(&mut self.departing)?;
         let lost = sort_losses(&self.departing.take());
-        if now.saturating_since(self.rung) >= MODERATION {
+        if now.saturating_since(self.rung) >= BELL_MODERATION {
             self.rung = now;
             self.host.ring();
         }
@@ -259,9 +259,9 @@ impl WireBench {
 
     /// Leaves the core to outsiders while there is no flood to send.
     fn rest(&self, now: Instant) {
-        let is_due = |deadline: Instant| deadline <= now + PAUSE;
+        let is_due = |deadline: Instant| deadline <= now + THREAD_REST;
         if self.outsiders.is_some() && !self.crowd.deadline().is_some_and(is_due) {
-            std::thread::park_timeout(PAUSE);
+            std::thread::park_timeout(THREAD_REST);
         }
     }
 }
@@ -318,9 +318,9 @@ impl WireBench {
     ) -> Result<BenchLook, DrillError> {
         // A TAP's queue length is not known: it is empty when nothing has come for a while.
         let asks = self.outsiders.is_some() && stretch.flood.is_some();
-        let (quiet, clock) = (if asks { QUIET } else { Duration::ZERO }, self.clock);
+        let (quiet, clock) = (if asks { TAP_QUIET } else { Duration::ZERO }, self.clock);
         let last = Cell::new((0, clock.now()));
-        self.settle(crate::honest::TIMEOUT, watch, &|look| {
+        self.settle(crate::honest::ANSWER_TIMEOUT, watch, &|look| {
             let (received, now) = (look.worker.received, clock.now());
             if received != last.get().0 {
                 last.set((received, now));
@@ -413,7 +413,7 @@ impl DrillBench for WireBench {
     }
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        MEMORY_PATIENCE
     }
 
     fn describe(&self) -> &'static str {

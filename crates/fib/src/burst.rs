@@ -15,7 +15,7 @@ use crate::reader::{LookupPlan, SharedTables, verdict};
 use crate::rule::RuleAction;
 
 /// Destinations that one pass looks up.
-const LANES: usize = 64;
+const LOOKUP_LANES: usize = 64;
 
 /// The tables, as seen by the thread that looks up.
 pub(crate) trait BurstLookup<A: LpmFamily> {
@@ -34,9 +34,9 @@ pub(crate) fn burst<A: LpmFamily>(
     now: Instant,
     found: &mut [Option<Found<A>>],
 ) {
-    for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
+    for (addrs, found) in addrs.chunks(LOOKUP_LANES).zip(found.chunks_mut(LOOKUP_LANES)) {
         let addrs = addrs.get(..found.len()).unwrap_or(addrs);
-        let mut values = [0; LANES];
+        let mut values = [0; LOOKUP_LANES];
         match plan.only {
             Some(only) if ask.trie(only, addrs, now, &mut values) => {
                 ask_for_lifetimes(shared, &values);
@@ -61,7 +61,7 @@ fn lanes(mut left: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let lane = left.trailing_zeros() as usize;
         left &= left.wrapping_sub(1);
-        (lane < LANES).then_some(lane)
+        (lane < LOOKUP_LANES).then_some(lane)
     })
 }
 
@@ -74,14 +74,14 @@ fn by_steps<A: LpmFamily>(
     found: &mut [Option<Found<A>>],
 ) {
     found.fill(None);
-    let mut left = u64::MAX.unbounded_shr((LANES - addrs.len()) as u32);
+    let mut left = u64::MAX.unbounded_shr((LOOKUP_LANES - addrs.len()) as u32);
     for step in &plan.steps {
         let means = |lane: &usize| {
             step.rule.is_for_all()
                 || addrs.get(*lane).is_some_and(|addr| step.rule.means(&Query::to(*addr)))
         };
         let meant = lanes(left).filter(means).fold(0_u64, |meant, lane| meant | 1 << lane);
-        let (mut some, mut values) = ([A::from_bits_aligned(0); LANES], [0; LANES]);
+        let (mut some, mut values) = ([A::from_bits_aligned(0); LOOKUP_LANES], [0; LOOKUP_LANES]);
         let gathered = lanes(meant).filter_map(|lane| addrs.get(lane)).copied();
         some.iter_mut().zip(gathered).for_each(|(place, addr)| *place = addr);
         let some = some.get(..meant.count_ones() as usize).unwrap_or_default();

@@ -14,10 +14,10 @@ use crate::lpm::LpmFamily;
 use crate::records::NONE;
 
 /// How long after a failed removal no deadline is reported: it is tried again before that.
-const STUCK: Duration = Duration::from_millis(4);
+const REMOVAL_RETRY: Duration = Duration::from_millis(4);
 
 /// The cost of one visit of [`Fib::sweep`] below a route, in the trie's units.
-const UNITS: usize = 16;
+const SWEEP_VISIT_UNITS: usize = 16;
 
 /// Routes that are looked at in the very call that reports a link as down or up.
 pub(crate) const SWEPT_AT_ONCE: usize = 1024;
@@ -42,7 +42,7 @@ impl<A: LpmFamily> Fib<A> {
             // Too much waits for readers: it is due again at the next tick.
             if until > now || self.remove_at(at, now).is_err() {
                 self.expiry.insert(lifetime, until.max(now), now);
-                self.ends_known_from = now + STUCK;
+                self.ends_known_from = now + REMOVAL_RETRY;
                 return visited + 1;
             }
         }
@@ -96,9 +96,9 @@ impl<A: LpmFamily> Fib<A> {
     /// with an end that are below it; of many that go, the next ones; of a link, its routes. Visits
     /// `most` of them at most; returns how many it visited.
     pub fn sweep(&mut self, now: Instant, most: usize) -> usize {
-        let units = most.saturating_mul(UNITS);
+        let units = most.saturating_mul(SWEEP_VISIT_UNITS);
         let below = self.go_on(units, now);
-        let below = (below + self.leave(units - below, now)).div_ceil(UNITS).min(most);
+        let below = (below + self.leave(units - below, now)).div_ceil(SWEEP_VISIT_UNITS).min(most);
         let waits = self.owing.is_some() || self.leaving.len() > 0;
         let Some(from) = self.sweep.filter(|_| !waits) else { return below };
         let (end, before, mut visited) = (self.records.end(), self.units, 0);
@@ -113,7 +113,7 @@ impl<A: LpmFamily> Fib<A> {
                 });
             at += u32::from(done.is_ok());
             visited += 1;
-            let owed = (self.units - before) as usize / UNITS;
+            let owed = (self.units - before) as usize / SWEEP_VISIT_UNITS;
             if done.is_err() || below + visited + owed >= most {
                 visited = (visited + owed).min(most - below);
                 break;

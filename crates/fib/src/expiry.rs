@@ -22,11 +22,11 @@ use floodwall_base::{IndexLists, Instant};
 const TICK_SHIFT: u32 = 20;
 /// Each level is so many times as coarse as the one below, as a power of two.
 const STEP_SHIFT: u32 = 3;
-const SLOTS: u64 = 64;
+const LEVEL_SLOTS: u64 = 64;
 /// Enough for the 44 bits that an instant has beyond a tick.
 const LEVELS: usize = 14;
 /// Maximum distance of an entry in slots, so that its list is not that of the present slot.
-const REACH: u64 = SLOTS - 2;
+const REACH_SLOTS: u64 = LEVEL_SLOTS - 2;
 
 /// A timing wheel of entries with deadlines, for collection only.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Expiry {
     #[must_use]
     pub fn new(entries: usize, now: Instant) -> Self {
         Self {
-            lists: IndexLists::new(entries, LEVELS * SLOTS as usize),
+            lists: IndexLists::new(entries, LEVELS * LEVEL_SLOTS as usize),
             list_of: vec![NOWHERE; entries].into(),
             occupied: [0; LEVELS],
             done: now.as_nanos() >> TICK_SHIFT,
@@ -80,17 +80,17 @@ impl Expiry {
         let tick = (until.as_nanos() >> TICK_SHIFT) + 1;
         let left = tick.saturating_sub(self.done).max(1);
         // The finest level with lists that reach that far.
-        let level = (left / REACH).checked_ilog2().map_or(0, |n| n / STEP_SHIFT + 1);
+        let level = (left / REACH_SLOTS).checked_ilog2().map_or(0, |n| n / STEP_SHIFT + 1);
         let level = (level as usize).min(LEVELS - 1);
         let shift = level as u32 * STEP_SHIFT;
         let now = self.done >> shift;
-        let slot = tick.div_ceil(1 << shift).clamp(now + 1, now + SLOTS - 1);
-        let list = level as u16 * SLOTS as u16 + (slot % SLOTS) as u16;
+        let slot = tick.div_ceil(1 << shift).clamp(now + 1, now + LEVEL_SLOTS - 1);
+        let list = level as u16 * LEVEL_SLOTS as u16 + (slot % LEVEL_SLOTS) as u16;
         let Some(of) = self.list_of.get_mut(at as usize) else { return };
         *of = list;
         self.lists.push_back(u32::from(list), at);
         if let Some(bits) = self.occupied.get_mut(level) {
-            *bits |= 1 << (slot % SLOTS);
+            *bits |= 1 << (slot % LEVEL_SLOTS);
         }
         self.len += 1;
     }
@@ -119,9 +119,9 @@ impl Expiry {
 
     fn clear_if_empty(&mut self, list: u16) {
         if self.lists.is_empty(u32::from(list))
-            && let Some(bits) = self.occupied.get_mut(usize::from(list) / SLOTS as usize)
+            && let Some(bits) = self.occupied.get_mut(usize::from(list) / LEVEL_SLOTS as usize)
         {
-            *bits &= !(1 << (u64::from(list) % SLOTS));
+            *bits &= !(1 << (u64::from(list) % LEVEL_SLOTS));
         }
     }
 
@@ -132,7 +132,7 @@ impl Expiry {
         let first_of = |(level, bits): (usize, &u64)| {
             let shift = level as u32 * STEP_SHIFT;
             let next = (self.done >> shift) + 1;
-            let ahead = bits.rotate_right((next % SLOTS) as u32).trailing_zeros();
+            let ahead = bits.rotate_right((next % LEVEL_SLOTS) as u32).trailing_zeros();
             (*bits != 0).then(|| (next + u64::from(ahead) - 1) << shift)
         };
         let first = self.occupied.iter().enumerate().filter_map(first_of).min();
@@ -182,8 +182,9 @@ impl Expiry {
             }
             let shift = level as u32 * STEP_SHIFT;
             let next = (self.done >> shift) + 1;
-            let slot = next + u64::from(bits.rotate_right((next % SLOTS) as u32).trailing_zeros());
-            let list = level as u16 * SLOTS as u16 + (slot % SLOTS) as u16;
+            let slot =
+                next + u64::from(bits.rotate_right((next % LEVEL_SLOTS) as u32).trailing_zeros());
+            let list = level as u16 * LEVEL_SLOTS as u16 + (slot % LEVEL_SLOTS) as u16;
             Some((slot << shift, list))
         };
         self.occupied.iter().enumerate().filter_map(first_of).min()

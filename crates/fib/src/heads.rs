@@ -23,7 +23,7 @@ use crate::lpm::LpmFamily;
 use crate::table::TableHead;
 
 /// Prefixes of one map, where all are spread evenly.
-const PREFIXES: usize = 1024;
+const MAP_PREFIXES: usize = 1024;
 
 /// The writer's maps from a prefix to the head of its list of routes.
 pub(crate) struct TableHeads<A: LpmFamily> {
@@ -40,7 +40,7 @@ impl<A: LpmFamily> TableHeads<A> {
 
     /// Becomes that of a table of so many prefixes: moves what there is.
     pub(crate) fn spread(&mut self, prefixes: usize) {
-        let count = (prefixes / PREFIXES).next_power_of_two();
+        let count = (prefixes / MAP_PREFIXES).next_power_of_two();
         let maps = (0..count).map(|_| HashMap::with_hasher(self.keyed)).collect();
         let former = core::mem::replace(&mut self.maps, maps);
         for (prefix, head) in former.into_iter().flatten() {

@@ -17,7 +17,7 @@ use crate::route::RouteKind;
 /// Parts into which a group's flows fall: a member's share is exact to one of them.
 pub(crate) const BUCKETS: usize = 128;
 /// Words of an object: flags, gateway, source address.
-const WORDS: usize = 5;
+const HOP_WORDS: usize = 5;
 const HAS_GATEWAY: u64 = 1 << 8;
 const HAS_SOURCE: u64 = 1 << 9;
 const IS_GROUP: u64 = 1 << 10;
@@ -30,7 +30,7 @@ const BLOCK_SHIFT: u32 = 32;
 pub(crate) struct Hops {
     /// The place of each number; 0 for none.
     places: Box<[AtomicU32]>,
-    words: Box<[[AtomicU64; WORDS]]>,
+    words: Box<[[AtomicU64; HOP_WORDS]]>,
     /// Numbers of members, [`BUCKETS`] for each group.
     buckets: Box<[AtomicU32]>,
 }
@@ -133,7 +133,7 @@ impl Hops {
     }
 
     #[inline]
-    fn at(&self, id: u32) -> Option<(&[AtomicU64; WORDS], u64)> {
+    fn at(&self, id: u32) -> Option<(&[AtomicU64; HOP_WORDS], u64)> {
         let place = self.places.get(id as usize)?.load(Acquire);
         let words = self.words.get(place as usize)?;
         let flags = words.first()?.load(Relaxed);
@@ -144,7 +144,7 @@ impl Hops {
 #[inline(always)]
 fn found_at<A: Address>(
     id: u32,
-    words: &[AtomicU64; WORDS],
+    words: &[AtomicU64; HOP_WORDS],
     flags: u64,
     down: u64,
 ) -> Option<Found<A>> {

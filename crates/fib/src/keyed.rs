@@ -12,12 +12,12 @@ use floodwall_base::HashKey;
 pub(crate) struct Keyed(pub(crate) HashKey);
 
 /// Words that wait to be hashed; more than these are hashed in between.
-const WORDS: usize = 8;
+const WAITING_WORDS: usize = 8;
 
 /// The hash state of a key so far.
 pub(crate) struct KeyedWords {
     key: HashKey,
-    words: [u64; WORDS],
+    words: [u64; WAITING_WORDS],
     len: usize,
 }
 
@@ -25,16 +25,16 @@ impl BuildHasher for Keyed {
     type Hasher = KeyedWords;
     #[inline]
     fn build_hasher(&self) -> KeyedWords {
-        KeyedWords { key: self.0, words: [0; WORDS], len: 0 }
+        KeyedWords { key: self.0, words: [0; WAITING_WORDS], len: 0 }
     }
 }
 
 impl KeyedWords {
     #[inline]
     fn push(&mut self, word: u64) {
-        if self.len >= WORDS {
+        if self.len >= WAITING_WORDS {
             let so_far = self.finish();
-            (self.words, self.len) = ([0; WORDS], 1);
+            (self.words, self.len) = ([0; WAITING_WORDS], 1);
             self.words.iter_mut().take(1).for_each(|word| *word = so_far);
         }
         if let Some(place) = self.words.get_mut(self.len) {

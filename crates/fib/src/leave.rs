@@ -16,7 +16,7 @@ use crate::marks::BitMarks;
 use crate::route::{Route, TableId};
 
 /// The cost of taking out one route, in the trie's units, beside the work below its prefix.
-const REMOVAL: usize = 64;
+const REMOVAL_UNITS: usize = 64;
 
 impl<A: LpmFamily> Fib<A> {
     /// Looks at the next `most` records from `dump` on and removes the routes that `which` names;
@@ -94,7 +94,7 @@ impl<A: LpmFamily> Fib<A> {
             if self.remove_at(at, now).is_err() {
                 break;
             }
-            self.units += REMOVAL as u64;
+            self.units += REMOVAL_UNITS as u64;
         }
         spent(self)
     }

@@ -6,10 +6,11 @@
 //! The nodes of the third byte of IPv6 are **direct blocks** of 256 entries of 64 bits: what is
 //! below, and the longest match so far. The others are **lines**: one cache line of eight words; a
 //! word serves 32 of the node's 256 positions by a bitmap of runs and the index of the last run's
-//! slot (`word.rs`), so a level costs two memory accesses and one popcount, and no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
-//! (*Small forwarding tables for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's
-//! Poptrie (SIGCOMM 2015); that each word owns its block of slots is ours, and makes each change of
-//! 32 positions one atomic store.
+//! slot (`word.rs`), so a level costs two memory accesses and one popcount, and no branch. The idea
+//! of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink (*Small forwarding tables
+//! for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's Poptrie (SIGCOMM 2015); that
+//! each word owns its block of slots is ours, and makes each change of 32 positions one atomic
+//! store.
 //!
 //! ```text
 //!         0-16 bits   16-24 bits   24-32 bits   32-40 bits ...

@@ -6,7 +6,7 @@
 //! bit and its summary.
 
 /// Records in a word, and words under a word of the summary.
-const WORD: usize = 64;
+const WORD_RECORDS: usize = 64;
 
 /// A bitmap of records with a summary level.
 #[derive(Debug)]
@@ -20,8 +20,12 @@ pub(crate) struct BitMarks {
 impl BitMarks {
     /// None of `records` is marked.
     pub(crate) fn new(records: usize) -> Self {
-        let words = records.div_ceil(WORD);
-        Self { marks: vec![0; words].into(), summary: vec![0; words.div_ceil(WORD)].into(), len: 0 }
+        let words = records.div_ceil(WORD_RECORDS);
+        Self {
+            marks: vec![0; words].into(),
+            summary: vec![0; words.div_ceil(WORD_RECORDS)].into(),
+            len: 0,
+        }
     }
 
     pub(crate) fn insert(&mut self, record: u32) {
@@ -33,14 +37,14 @@ impl BitMarks {
     }
 
     fn set(&mut self, record: usize, is_marked: bool) {
-        let (word, bit) = (record / WORD, 1_u64 << (record % WORD));
+        let (word, bit) = (record / WORD_RECORDS, 1_u64 << (record % WORD_RECORDS));
         let Some(marks) = self.marks.get_mut(word) else { return };
         let before = *marks;
         *marks = if is_marked { before | bit } else { before & !bit };
         self.len = self.len + usize::from(*marks > before) - usize::from(*marks < before);
         let any = *marks != 0;
-        let bit = 1_u64 << (word % WORD);
-        if let Some(summary) = self.summary.get_mut(word / WORD) {
+        let bit = 1_u64 << (word % WORD_RECORDS);
+        if let Some(summary) = self.summary.get_mut(word / WORD_RECORDS) {
             *summary = if any { *summary | bit } else { *summary & !bit };
         }
     }
@@ -51,16 +55,17 @@ impl BitMarks {
     }
 
     pub(crate) fn contains(&self, record: u32) -> bool {
-        let (word, bit) = (record as usize / WORD, record as usize % WORD);
+        let (word, bit) = (record as usize / WORD_RECORDS, record as usize % WORD_RECORDS);
         self.len > 0 && self.marks.get(word).is_some_and(|marks| marks >> bit & 1 != 0)
     }
 
     /// All that are marked, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let words = self.summary.iter().enumerate().flat_map(|(n, word)| bits(*word, n * WORD));
+        let words =
+            self.summary.iter().enumerate().flat_map(|(n, word)| bits(*word, n * WORD_RECORDS));
         words.flat_map(|word| {
             let marks = self.marks.get(word as usize).copied().unwrap_or(0);
-            bits(marks, word as usize * WORD)
+            bits(marks, word as usize * WORD_RECORDS)
         })
     }
 }

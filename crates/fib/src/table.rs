@@ -82,7 +82,7 @@ struct UncoveredPrefixes<A: LpmFamily> {
 }
 
 /// What an open prefix that learns its cover costs, in the trie's units.
-const UNCOVER: usize = 16;
+const UNCOVER_UNITS: usize = 16;
 
 impl<A: LpmFamily> RouteTable<A> {
     pub(crate) fn new(id: TableId, keyed: Keyed) -> Self {
@@ -174,7 +174,7 @@ impl<A: LpmFamily> RouteTable<A> {
     pub(crate) fn go_on(&mut self, units: usize, parts: &TableParts<'_, A>) -> usize {
         let mut took = self.index.go_on(units, parts.now);
         while took < units && self.uncover_one(parts.lifetimes) {
-            took += UNCOVER;
+            took += UNCOVER_UNITS;
         }
         took.min(units)
     }

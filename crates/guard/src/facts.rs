@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 /// Bytes of the headers of an answer: IPv4, IPv6.
-const HEADERS: (u32, u32) = (40, 60);
+const ANSWER_HEADERS: (u32, u32) = (40, 60);
 /// The largest window that is said without a scale.
 const WINDOW_MAX: u32 = 0xffff;
 /// The largest window scale (RFC 7323 section 2.3).
@@ -93,7 +93,7 @@ impl Facts {
             };
             offer.word() | if self.scaling { 0 } else { NO_SCALING }
         };
-        (offer(HEADERS.0, self.hop_limits.0), offer(HEADERS.1, self.hop_limits.1))
+        (offer(ANSWER_HEADERS.0, self.hop_limits.0), offer(ANSWER_HEADERS.1, self.hop_limits.1))
     }
 }
 

@@ -29,16 +29,16 @@ use crate::rules::{self, RuleWatch};
 use crate::status::{self, PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
-const WAKES: u64 = 1_342;
+const SYN_WINDOW_WAKES: u64 = 1_342;
 /// Nanoseconds of its rate that a prefix may send at once.
 const UDP_BURST: u64 = 250_000_000;
 /// Looks to which addresses are read once: a second.
-const SELDOM: u32 = 4;
+const ADDRESS_LOOKS: u32 = 4;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
 /// Windows of 134 ms in a second, in which datagrams of unproven sources are counted.
-const WINDOWS: f64 = 1e9 / (1_u64 << 27) as f64;
+const WINDOWS_PER_SECOND: f64 = 1e9 / (1_u64 << 27) as f64;
 
 /// When SYNs are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,7 +147,7 @@ fn settings(
         always,
         paused: false,
         ending: false,
-        wakes: WAKES,
+        wakes: SYN_WINDOW_WAKES,
         watch_shift: u64::from(watch_shift),
         wall_offset: wall_offset(),
         generation: 0,
@@ -158,7 +158,7 @@ fn settings(
         burst: UDP_BURST,
         unproven: match always {
             true => 0,
-            false => (f64::from(config.udp_unproven) / WINDOWS).ceil() as u64,
+            false => (f64::from(config.udp_unproven) / WINDOWS_PER_SECOND).ceil() as u64,
         },
         own_filter: 0,
     }
@@ -265,7 +265,7 @@ impl Guard {
         }
         self.seen.looks = self.seen.looks.wrapping_add(1);
         // Where the table of routes is large this takes a while.
-        if self.seen.looks.is_multiple_of(SELDOM) {
+        if self.seen.looks.is_multiple_of(ADDRESS_LOOKS) {
             follow_addresses(&self.loaded, &mut self.seen.addresses)?;
             self.settings.own_filter = own_filter(&self.seen.addresses);
         }

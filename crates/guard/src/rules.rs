@@ -18,7 +18,7 @@ use crate::notice::Notice;
 
 /// What the rules, and the tracker's settings, do to connections of these ports.
 pub(crate) fn findings(ports: &[u16]) -> Vec<GuardFinding> {
-    let is_strict = read(LOOSE) == "0";
+    let is_strict = read(LOOSE_FILE) == "0";
     let rules = rules();
     let mut found = conntrack(is_strict, &rules);
     found.extend(ports.iter().filter_map(|port| translated(*port, &rules)));
@@ -31,12 +31,12 @@ pub(crate) fn breaking(ports: &[u16]) -> BTreeSet<String> {
     findings(ports).into_iter().filter(breaks).map(|finding| finding.text).collect()
 }
 
-const LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
+const LOOSE_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 /// Tables of the older tools, which have no generation.
-const OLDER: [&str; 2] =
+const OLDER_TABLES: [&str; 2] =
     ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
 /// Looks to which such tables are read once.
-const SELDOM: u32 = 4;
+const OLDER_TABLE_LOOKS: u32 = 4;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -59,7 +59,8 @@ impl RuleWatch {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let socket = socket_with(family, kind, flags, Some(netlink::NETFILTER)).ok();
-        let mut watch = Self { socket, generation: None, loose: read(LOOSE), looks: 0, breaking };
+        let mut watch =
+            Self { socket, generation: None, loose: read(LOOSE_FILE), looks: 0, breaking };
         watch.generation = watch.ask();
         watch
     }
@@ -67,9 +68,9 @@ impl RuleWatch {
     /// Looks again, where something has changed.
     pub(crate) fn look(&mut self, ports: &[u16]) -> Vec<Notice> {
         self.looks = self.looks.wrapping_add(1);
-        let (generation, loose) = (self.ask(), read(LOOSE));
-        let is_seldom = self.looks.is_multiple_of(SELDOM);
-        let has_older = is_seldom && OLDER.iter().any(|path| !read(path).is_empty());
+        let (generation, loose) = (self.ask(), read(LOOSE_FILE));
+        let is_seldom = self.looks.is_multiple_of(OLDER_TABLE_LOOKS);
+        let has_older = is_seldom && OLDER_TABLES.iter().any(|path| !read(path).is_empty());
         if generation == self.generation && loose == self.loose && !has_older {
             return Vec::new();
         }

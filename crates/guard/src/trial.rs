@@ -1,11 +1,11 @@
 //! A connection through a guard, made for `--check`.
 //!
-//! A cable of two interfaces ([`HERE`] in this network namespace, its end in one of a thread's own)
-//! gets a guard of its own for a moment, and to each port one connection is made over it: first
-//! without the guard, then with it. What the host's rules do to a connection of which they have
-//! seen no SYN shows. Where a service listens at every address it is the one that is connected to,
-//! and sees a connection that says nothing; else a listener of this process. Both ends and their
-//! addresses are gone afterwards.
+//! A cable of two interfaces ([`HERE_INTERFACE`] in this network namespace, its end in one of a
+//! thread's own) gets a guard of its own for a moment, and to each port one connection is made over
+//! it: first without the guard, then with it. What the host's rules do to a connection of which
+//! they have seen no SYN shows. Where a service listens at every address it is the one that is
+//! connected to, and sees a connection that says nothing; else a listener of this process. Both
+//! ends and their addresses are gone afterwards.
 
 #![expect(clippy::disallowed_methods, reason = "the far end is a thread, which is waited for")]
 
@@ -25,13 +25,13 @@ use crate::check::GuardFinding;
 use crate::guard::{Guard, GuardConfig, Watch};
 
 /// The cable's end in this namespace, and the other.
-const HERE: &str = "fwcheck0";
-const THERE: &str = "fwcheck1";
+const HERE_INTERFACE: &str = "fwcheck0";
+const THERE_INTERFACE: &str = "fwcheck1";
 /// Their addresses: of a link, so that no route of the host's is touched.
-const ADDRESSES: [Ipv4Addr; 2] =
+const TRIAL_ADDRESSES: [Ipv4Addr; 2] =
     [Ipv4Addr::new(169, 254, 254, 253), Ipv4Addr::new(169, 254, 254, 254)];
 /// How long a connection is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connects to each port; what came of it.
 pub(crate) fn findings(ports: &[u16]) -> Vec<GuardFinding> {
@@ -65,7 +65,7 @@ impl Drop for Cable {
         drop(self.calls.take());
         let _ = self.far.take().map(thread::JoinHandle::join);
         // Both ends go.
-        let _ = ip(&format!("link delete {HERE}"));
+        let _ = ip(&format!("link delete {HERE_INTERFACE}"));
     }
 }
 
@@ -82,7 +82,7 @@ fn pass() -> io::Result<HostLink> {
     a.set(Register::R0, 2).exit();
     let code = a.finish().map_err(io::Error::other)?;
     let program = HostProgram::load(&code, HostProgramKind::Xdp)?;
-    HostLink::attach(&program, interface(THERE)?.0, false)
+    HostLink::attach(&program, interface(THERE_INTERFACE)?.0, false)
 }
 
 impl Cable {
@@ -94,15 +94,15 @@ impl Cable {
             if ready.send(apart()).is_err() || laid.recv().is_err() {
                 return;
             }
-            let [_, addr] = ADDRESSES;
-            let up = ip(&format!("address add {addr}/30 dev {THERE}"))
-                .and_then(|()| ip(&format!("link set {THERE} up")))
+            let [_, addr] = TRIAL_ADDRESSES;
+            let up = ip(&format!("address add {addr}/30 dev {THERE_INTERFACE}"))
+                .and_then(|()| ip(&format!("link set {THERE_INTERFACE} up")))
                 .and_then(|()| pass());
             let mut held = None;
             for (to, done) in called {
                 drop(held.take());
                 let made = match &up {
-                    Ok(_) => TcpStream::connect_timeout(&to, PATIENCE),
+                    Ok(_) => TcpStream::connect_timeout(&to, CONNECT_PATIENCE),
                     Err(error) => Err(io::Error::other(error.to_string())),
                 };
                 let port = made.and_then(|stream| {
@@ -116,10 +116,12 @@ impl Cable {
         let cable = Self { calls: Some(calls), far: Some(far) };
         let gone = || io::Error::other("its thread has ended");
         let thread = told.recv().map_err(|_| gone())??;
-        ip(&format!("link add {HERE} type veth peer name {THERE} netns {thread}"))?;
-        let [addr, _] = ADDRESSES;
-        ip(&format!("address add {addr}/30 dev {HERE}"))?;
-        ip(&format!("link set {HERE} up"))?;
+        ip(&format!(
+            "link add {HERE_INTERFACE} type veth peer name {THERE_INTERFACE} netns {thread}"
+        ))?;
+        let [addr, _] = TRIAL_ADDRESSES;
+        ip(&format!("address add {addr}/30 dev {HERE_INTERFACE}"))?;
+        ip(&format!("link set {HERE_INTERFACE} up"))?;
         go.send(()).map_err(|_| gone())?;
         Ok(cable)
     }
@@ -127,11 +129,11 @@ impl Cable {
     /// Whether a connection to the port stands, at this end too.
     fn connects(&self, port: u16) -> bool {
         let (done, result) = channel();
-        let [addr, _] = ADDRESSES;
+        let [addr, _] = TRIAL_ADDRESSES;
         let call = ((addr, port).into(), done);
         let sent = self.calls.as_ref().is_some_and(|calls| calls.send(call).is_ok());
         let Some(Ok(Ok(from))) = sent.then(|| result.recv()) else { return false };
-        (0..PATIENCE.as_millis() / 20).any(|_| {
+        (0..CONNECT_PATIENCE.as_millis() / 20).any(|_| {
             let stands = stands(port, from);
             if !stands {
                 thread::sleep(Duration::from_millis(20));
@@ -141,7 +143,7 @@ impl Cable {
     }
 
     fn findings(&self, ports: &[u16]) -> Vec<GuardFinding> {
-        let [addr, _] = ADDRESSES;
+        let [addr, _] = TRIAL_ADDRESSES;
         // Where a service listens at every address this is refused, and it is the one.
         let listeners: Vec<_> =
             ports.iter().map(|port| TcpListener::bind((addr, *port)).ok()).collect();
@@ -174,7 +176,7 @@ impl Cable {
 
 fn config(ports: &[u16]) -> GuardConfig {
     GuardConfig {
-        interface: HERE.to_owned(),
+        interface: HERE_INTERFACE.to_owned(),
         ports: ports.to_vec(),
         udp_ports: Vec::new(),
         udp_rate: 1,

@@ -19,7 +19,7 @@ use crate::action::RefusedAction;
 use crate::input::extension_reason;
 
 /// Bytes of scratch that the longest extension header allowed may need.
-const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
+const SCRATCH_BYTES: usize = limits::EXTENSION_BYTES_MAX;
 
 /// Walks the headers behind the IPv6 header at `l3` to their end: `start` is the protocol of the
 /// first and the length of the packet from `l3`.
@@ -93,12 +93,13 @@ fn walk_in_pieces(
     access: &mut AccessCounters,
     first_only: bool,
 ) -> Result<ExtensionWalk, RefusedAction> {
-    let mut scratch = [0; SCRATCH];
+    let mut scratch = [0; SCRATCH_BYTES];
     while let Some(want) = walk.wants() {
         let at = l3 + want.offset;
         // Its length first, a byte of it, so that it is copied whole and once.
         let whole = whole_len(packet, at, &walk, access).max(want.len);
-        let len = if whole <= SCRATCH && at + whole <= packet.len() { whole } else { want.len };
+        let len =
+            if whole <= SCRATCH_BYTES && at + whole <= packet.len() { whole } else { want.len };
         let bytes =
             packet.header(at, len, &mut scratch, access).ok_or(DropReason::ExtensionLimit)?;
         let step = walk.feed(bytes).map_err(refusal)?;

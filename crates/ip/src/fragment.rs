@@ -14,7 +14,7 @@ use floodwall_wire::ipv6_ext::{self, FragmentFields};
 use floodwall_wire::{IpProtocol, Ipv4Header, ipv4, ipv6};
 
 /// Fragments carry a multiple of this, the last one apart.
-const UNIT: usize = 8;
+const FRAGMENT_UNIT: usize = 8;
 
 /// Cuts `packet`, which begins with its IP header, into fragments of at most `mtu` bytes. Each is
 /// a header of its own before a view of the packet's bytes. IPv4's "don't fragment" is cleared;
@@ -33,7 +33,7 @@ pub fn cut<A: Address>(
     let Some(header) = FragmentSource::of::<A>(&packet, id) else {
         return Err((packet, DropReason::PacketTooBig));
     };
-    let room = mtu.saturating_sub(header.len()) & !(UNIT - 1);
+    let room = mtu.saturating_sub(header.len()) & !(FRAGMENT_UNIT - 1);
     if room == 0 {
         return Err((packet, DropReason::PacketTooBig));
     }

@@ -13,9 +13,9 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::{Ipv4Header, ipv4};
 
 /// Pieces carry a multiple of this, the last one apart.
-const UNIT: usize = 8;
+const FRAGMENT_UNIT: usize = 8;
 /// The flag "more fragments" among the upper bits of the offset.
-const MORE: u16 = 0x2000;
+const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// One piece's header, options included.
 struct RefragmentSource {
@@ -44,7 +44,7 @@ pub fn recut(
         let header = if done == 0 { &first } else { &later };
         let room = mtu.saturating_sub(header.len);
         let left = total - done;
-        let len = if left <= room { left } else { room & !(UNIT - 1) };
+        let len = if left <= room { left } else { room & !(FRAGMENT_UNIT - 1) };
         if len == 0 {
             return Err((packet, DropReason::PacketTooBig));
         }
@@ -82,7 +82,7 @@ fn piece(
     out.copy_from_slice(header.bytes.get(..header.len)?);
     let fixed = out.first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
     let total_len = u16::try_from(header.len + len).ok()?;
-    let place = u16::try_from(offset / UNIT).ok()? | if more { MORE } else { 0 };
+    let place = u16::try_from(offset / FRAGMENT_UNIT).ok()? | if more { MORE_FRAGMENTS } else { 0 };
     [fixed[2], fixed[3]] = total_len.to_be_bytes();
     [fixed[6], fixed[7]] = place.to_be_bytes();
     [fixed[10], fixed[11]] = [0, 0];

@@ -148,7 +148,7 @@ const fn scope(addr: IpAddr) -> u8 {
 }
 
 /// Prefix, its length, and label: the default policy table (RFC 6724 section 2.1), longest first.
-const POLICY: [(Ipv6Addr, u32, u8); 9] = [
+const POLICY_TABLE: [(Ipv6Addr, u32, u8); 9] = [
     (Ipv6Addr::LOCALHOST, 128, 0),
     (Ipv6Addr::UNSPECIFIED, 96, 3),
     (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, 4),
@@ -168,7 +168,7 @@ fn label(addr: IpAddr) -> u8 {
     let covers = |(prefix, len, _): &&(Ipv6Addr, u32, u8)| {
         (prefix.to_bits() ^ addr.to_bits()).leading_zeros() >= *len
     };
-    POLICY.iter().find(covers).map_or(1, |(_, _, label)| *label)
+    POLICY_TABLE.iter().find(covers).map_or(1, |(_, _, label)| *label)
 }
 
 #[cfg(test)]

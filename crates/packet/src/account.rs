@@ -11,8 +11,8 @@
 //! now still were charged, never the other way round.
 //!
 //! An account may be watched ([`CapacityHints`](crate::Rooms)): then it reports, on changes, what
-//! still fits. [`TOLD`] is in the word that other threads release in. The worker writes that the
-//! account is full, then sets the bit, and the value that it meets shows whether there was a
+//! still fits. [`ROOMS_TOLD`] is in the word that other threads release in. The worker writes that
+//! the account is full, then sets the bit, and the value that it meets shows whether there was a
 //! release meanwhile. A release elsewhere that meets the bit takes both back first, while its own
 //! charge still keeps all of this allocated, and releases only in a word without the bit. So no
 //! release stays behind a word with "full".
@@ -64,14 +64,14 @@ impl core::fmt::Display for AccountFull {
 impl core::error::Error for AccountFull {}
 
 /// On the free list.
-const FREE: u32 = 0;
+const SLOT_FREE: u32 = 0;
 /// Held by an [`Account`].
-const OPEN: u32 = 1;
+const SLOT_OPEN: u32 = 1;
 /// Closed while something was charged, or from another thread: found again by the search.
-const DRAINING: u32 = 2;
+const SLOT_DRAINING: u32 = 2;
 
 /// In [`AccountSlot::elsewhere`]: the rooms show that something does not fit.
-const TOLD: u64 = 1;
+const ROOMS_TOLD: u64 = 1;
 
 /// Where the account reports what still fits.
 #[derive(Default)]
@@ -88,7 +88,7 @@ struct AccountWatch {
 pub(crate) struct AccountSlot {
     /// Charged by the home's worker minus released by it; wraps.
     local: AtomicU64,
-    /// Twice what was charged elsewhere minus released elsewhere, which wraps, and [`TOLD`].
+    /// Twice what was charged elsewhere minus released elsewhere, which wraps, and [`ROOMS_TOLD`].
     elsewhere: AtomicU64,
     limit: AtomicU64,
     /// Written while the account is closed, read by its holder or by the holder of a charge.
@@ -153,7 +153,7 @@ impl Accounts {
         // SAFETY: the account has no holder, and nothing is charged to it (both ways here ensure
         // that, by an acquiring load of what was released elsewhere), so it has no reader.
         unsafe { *account.watch.get() = watch };
-        account.state.store(OPEN, Ordering::Relaxed);
+        account.state.store(SLOT_OPEN, Ordering::Relaxed);
         Some(account)
     }
 
@@ -162,11 +162,11 @@ impl Accounts {
         let Some(account) = self.slots.get(place as usize) else { return };
         account.take_back();
         if mine && account.used() == 0 {
-            account.state.store(FREE, Ordering::Relaxed);
+            account.state.store(SLOT_FREE, Ordering::Relaxed);
             // SAFETY: `mine` means that this is the attached thread. The list has room for all.
             unsafe { &mut *self.free.get() }.push(place);
         } else {
-            account.state.store(DRAINING, Ordering::Release);
+            account.state.store(SLOT_DRAINING, Ordering::Release);
         }
     }
 
@@ -182,7 +182,7 @@ impl Accounts {
             let at = self.cursor.get() % self.slots.len();
             self.cursor.set(at + 1);
             let slot = &self.slots[at];
-            if at != 0 && slot.state.load(Ordering::Acquire) == DRAINING && slot.used() == 0 {
+            if at != 0 && slot.state.load(Ordering::Acquire) == SLOT_DRAINING && slot.used() == 0 {
                 return Some(at as u32);
             }
         }
@@ -235,7 +235,7 @@ impl AccountSlot {
     fn release(&self, mine: bool, bytes: u32) {
         if mine {
             let now = self.local.load(Ordering::Relaxed).wrapping_sub(u64::from(bytes));
-            let told = self.elsewhere.load(Ordering::Relaxed) & TOLD != 0;
+            let told = self.elsewhere.load(Ordering::Relaxed) & ROOMS_TOLD != 0;
             self.local.store(now, Ordering::Relaxed);
             if told {
                 self.tell();
@@ -248,7 +248,7 @@ impl AccountSlot {
     fn release_elsewhere(&self, bytes: u32) {
         let mut now = self.elsewhere.load(Ordering::Relaxed);
         loop {
-            if now & TOLD != 0 {
+            if now & ROOMS_TOLD != 0 {
                 self.take_back();
                 now = self.elsewhere.load(Ordering::Relaxed);
                 continue;
@@ -287,7 +287,7 @@ impl AccountSlot {
         let watch = self.watch();
         let Some(rooms) = &watch.rooms else { return };
         rooms.set(watch.index, CapacityHint::Frame);
-        self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
+        self.elsewhere.fetch_and(!ROOMS_TOLD, Ordering::AcqRel);
         rooms.set(watch.index, CapacityHint::Frame);
     }
 
@@ -298,13 +298,14 @@ impl AccountSlot {
         let Some(rooms) = &watch.rooms else { return };
         let now = self.elsewhere.load(Ordering::Acquire);
         let room = self.room_with(now);
-        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != CapacityHint::Frame) {
+        if rooms.of(watch.index) == room && (now & ROOMS_TOLD != 0) == (room != CapacityHint::Frame)
+        {
             return;
         }
-        self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
+        self.elsewhere.fetch_and(!ROOMS_TOLD, Ordering::AcqRel);
         rooms.set(watch.index, room);
         if room != CapacityHint::Frame {
-            let met = self.elsewhere.fetch_or(TOLD, Ordering::AcqRel);
+            let met = self.elsewhere.fetch_or(ROOMS_TOLD, Ordering::AcqRel);
             if self.room_with(met) < room {
                 self.take_back();
             }

@@ -15,7 +15,7 @@ use floodwall_base::limits::CHUNKS_MAX;
 
 use crate::account::{self, Account, AccountFull};
 use crate::chunks::Chunks;
-use crate::descriptor::{Class, Descriptor, LARGE, STANDS_IN};
+use crate::descriptor::{Class, Descriptor, LARGE_FRAMES, STANDS_IN};
 use crate::home;
 use crate::list::PacketList;
 use crate::meta::layers_move_down;
@@ -610,7 +610,7 @@ pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
 pub(crate) fn frame_bytes(d: &Descriptor) -> usize {
     match d.class.get() {
         Class::Small => SMALL_BYTES,
-        Class::Frame => 2048 << (d.home.get() / LARGE),
+        Class::Frame => 2048 << (d.home.get() / LARGE_FRAMES),
         Class::Super => SUPER_BYTES,
         Class::Reference => 0,
     }
@@ -747,7 +747,7 @@ fn release_frame(d: &Descriptor) {
 
 #[inline]
 fn go_home(d: &Descriptor) {
-    match home::of_slot(d.home.get() & !LARGE) {
+    match home::of_slot(d.home.get() & !LARGE_FRAMES) {
         Some(home) => home.give(d),
         // A home is unregistered only when all its descriptors are back.
         None => debug_assert!(false, "a descriptor outlived its home"),

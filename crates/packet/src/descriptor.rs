@@ -2,7 +2,7 @@
 //!
 //! Devices, the kernel and XDP programs write into frames, headroom included, so nothing that we
 //! rely on is stored there. A descriptor is 128 bytes: line 0 has all that the fast path needs,
-//! line 1 is touched only where it is used and is valid only under [`LINE1`].
+//! line 1 is touched only where it is used and is valid only under [`LINE1_WRITTEN`].
 //!
 //! Rule: no code ever makes a `&mut Descriptor`. Every field is a `Cell` that only the owner of the
 //! handle touches, or an atomic. That is what allows a shared reference (`refs`) of another thread
@@ -17,7 +17,7 @@ use floodwall_sync::take_all::{Node, TakeAllLink};
 use crate::refcount::RefCount;
 
 /// Line 1 has been written by this packet's owner.
-pub(crate) const LINE1: u8 = 1 << 0;
+pub(crate) const LINE1_WRITTEN: u8 = 1 << 0;
 /// The frame arrived for a group or for all on the link.
 pub(crate) const LINK_GROUP: u8 = 1 << 1;
 /// Two bits of [`crate::ChecksumState`].
@@ -28,7 +28,7 @@ pub(crate) const CHECKSUM_MASK: u8 = 0b11 << CHECKSUM_SHIFT;
 pub(crate) const STANDS_IN: u8 = 1 << 4;
 
 /// In `home`: frames have 4 KiB here, not 2.
-pub(crate) const LARGE: u16 = 1 << 15;
+pub(crate) const LARGE_FRAMES: u16 = 1 << 15;
 
 /// Shape of the memory behind a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +83,7 @@ pub(crate) struct Descriptor {
     pub(crate) hash: Cell<u32>,
     /// The interface it came from or goes to.
     pub(crate) iface: Cell<u16>,
-    /// Which home it belongs to, and [`LARGE`]; constant after the start.
+    /// Which home it belongs to, and [`LARGE_FRAMES`]; constant after the start.
     pub(crate) home: Cell<u16>,
     // Line 1.
     pub(crate) timestamp: Cell<u64>,

@@ -22,7 +22,7 @@ use crate::descriptor::{Class, Descriptor};
 /// Homes that one process may have.
 pub(crate) const HOMES_MAX: usize = 1024;
 
-static HOMES: [AtomicPtr<FrameHome>; HOMES_MAX] =
+static FRAME_HOMES: [AtomicPtr<FrameHome>; HOMES_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
 /// A 64-bit counter never repeats the number of a running thread.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
@@ -55,7 +55,7 @@ unsafe impl Send for FrameHome {}
 
 /// Takes a free slot of the table for `home`.
 pub(crate) fn register(home: *mut FrameHome) -> Option<u16> {
-    HOMES.iter().enumerate().find_map(|(slot, entry)| {
+    FRAME_HOMES.iter().enumerate().find_map(|(slot, entry)| {
         let free = entry
             .compare_exchange(ptr::null_mut(), home, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
@@ -65,7 +65,7 @@ pub(crate) fn register(home: *mut FrameHome) -> Option<u16> {
 
 /// Gives a slot back. Only when all its descriptors are home: there is no look-up of it any more.
 pub(crate) fn unregister(slot: u16) {
-    HOMES[slot as usize].store(ptr::null_mut(), Ordering::Release);
+    FRAME_HOMES[slot as usize].store(ptr::null_mut(), Ordering::Release);
 }
 
 /// The calling thread's number.
@@ -81,7 +81,7 @@ fn this_thread() -> u64 {
 /// The home in a slot.
 #[inline]
 pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a FrameHome> {
-    let home = HOMES.get(slot as usize)?.load(Ordering::Acquire);
+    let home = FRAME_HOMES.get(slot as usize)?.load(Ordering::Acquire);
     // SAFETY: a home is unregistered and freed only once no descriptor and no account names its
     // slot (`Region::drop`), and the caller holds one of these.
     unsafe { home.as_ref() }

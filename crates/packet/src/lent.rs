@@ -16,7 +16,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::buf::{PacketBuf, frame_bytes, is_exclusive};
-use crate::descriptor::{Descriptor, LARGE};
+use crate::descriptor::{Descriptor, LARGE_FRAMES};
 use crate::home;
 use crate::pool::Region;
 
@@ -32,7 +32,8 @@ impl PacketBuf {
         let d = self.descriptor();
         let one = d.chain.get().is_null() && is_exclusive(d);
         let inside = (d.off.get() as usize) < frame_bytes(d);
-        let Some(home) = home::of_slot(d.home.get() & !LARGE).filter(|_| one && inside) else {
+        let Some(home) = home::of_slot(d.home.get() & !LARGE_FRAMES).filter(|_| one && inside)
+        else {
             return Err(self);
         };
         let address = d.frame.get().addr() - home.memory.addr() + d.off.get() as usize;

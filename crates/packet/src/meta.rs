@@ -3,7 +3,7 @@
 use floodwall_base::{IfIndex, Instant};
 
 use crate::buf::PacketBuf;
-use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, Descriptor, LINE1, LINK_GROUP};
+use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, Descriptor, LINE1_WRITTEN, LINK_GROUP};
 
 /// What is known of the transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -165,7 +165,7 @@ impl PacketBuf {
     #[must_use]
     pub fn timestamp(&self) -> Option<Instant> {
         let d = self.descriptor();
-        let at = if d.flags.get() & LINE1 != 0 { d.timestamp.get() } else { 0 };
+        let at = if d.flags.get() & LINE1_WRITTEN != 0 { d.timestamp.get() } else { 0 };
         (at != 0).then(|| Instant::from_nanos(at))
     }
 
@@ -180,7 +180,7 @@ impl PacketBuf {
     #[inline]
     pub fn path_mtu(&self) -> Option<u16> {
         let d = self.descriptor();
-        let said = if d.flags.get() & LINE1 != 0 { d.path_mtu.get() } else { 0 };
+        let said = if d.flags.get() & LINE1_WRITTEN != 0 { d.path_mtu.get() } else { 0 };
         (said != 0).then_some(said)
     }
 
@@ -194,7 +194,8 @@ impl PacketBuf {
     #[must_use]
     pub fn offload(&self) -> Option<Offload> {
         let d = self.descriptor();
-        let used = d.flags.get() & LINE1 != 0 && (d.gso_type.get() != 0 || d.gso_flags.get() != 0);
+        let used =
+            d.flags.get() & LINE1_WRITTEN != 0 && (d.gso_type.get() != 0 || d.gso_flags.get() != 0);
         used.then(|| Offload {
             gso_type: d.gso_type.get(),
             flags: d.gso_flags.get(),
@@ -229,7 +230,7 @@ impl PacketBuf {
         to.hash.set(old.hash.get());
         to.account.set(old.account.get());
         to.flags.set(old.flags.get());
-        if old.flags.get() & LINE1 != 0 {
+        if old.flags.get() & LINE1_WRITTEN != 0 {
             to.timestamp.set(old.timestamp.get());
             to.gso_type.set(old.gso_type.get());
             to.gso_flags.set(old.gso_flags.get());
@@ -244,7 +245,7 @@ impl PacketBuf {
     /// Forgets the virtio header and the checksum state: the packet is being made anew.
     pub fn clear_offload(&mut self) {
         self.set_checksum_state(ChecksumState::Unverified);
-        if self.descriptor().flags.get() & LINE1 != 0 {
+        if self.descriptor().flags.get() & LINE1_WRITTEN != 0 {
             self.set_offload(Offload::default());
         }
     }
@@ -252,8 +253,8 @@ impl PacketBuf {
     /// Line 1 is never cleared at allocation; its first use clears it.
     fn use_line1(&mut self) {
         let d = self.descriptor();
-        if d.flags.get() & LINE1 == 0 {
-            d.flags.set(d.flags.get() | LINE1);
+        if d.flags.get() & LINE1_WRITTEN == 0 {
+            d.flags.set(d.flags.get() | LINE1_WRITTEN);
             d.timestamp.set(0);
             d.gso_type.set(0);
             d.gso_flags.set(0);

@@ -21,7 +21,7 @@ use thiserror::Error;
 use crate::account::Account;
 use crate::buf::PacketBuf;
 use crate::capacity_hints::CapacityHints;
-use crate::descriptor::{Class, Descriptor, LARGE};
+use crate::descriptor::{Class, Descriptor, LARGE_FRAMES};
 use crate::home::{self, FrameHome};
 use crate::lane::Lane;
 
@@ -191,7 +191,7 @@ impl Region {
     /// Writes every descriptor and shares them out, in turn, so that homes get equal parts.
     fn carve(&mut self) {
         let (mut at, mut byte) = (0, 0);
-        let large = if self.frame_bytes > 2048 { LARGE } else { 0 };
+        let large = if self.frame_bytes > 2048 { LARGE_FRAMES } else { 0 };
         for PoolPart { class, count, bytes } in self.parts {
             for i in 0..count {
                 let (slot, mut home) = self.homes[i % self.homes.len()];

@@ -2,7 +2,8 @@
 //!
 //! Called by `buf.rs` for every chunk that is dropped or written, by `lent.rs` for frames that
 //! leave to a device. One word in each descriptor. Its value is the number of owners, the frame's
-//! own handle and each reference, or [`LENT`]: then a device has the frame, and no handle exists.
+//! own handle and each reference, or [`LENT_TO_DEVICE`]: then a device has the frame, and no handle
+//! exists.
 //!
 //! # Invariants
 //!
@@ -34,7 +35,7 @@ use floodwall_sync::shim::atomic::{
 };
 
 /// In the place of a count: a device has the frame.
-const LENT: u32 = u32::MAX;
+const LENT_TO_DEVICE: u32 = u32::MAX;
 
 /// The number of owners of a frame, or that a device has it.
 #[repr(transparent)]
@@ -83,13 +84,13 @@ impl RefCount {
     /// Marks the frame as a device's. The caller is the only owner, and gives that up.
     #[inline]
     pub(crate) fn lend(&self) {
-        self.0.store(LENT, Release);
+        self.0.store(LENT_TO_DEVICE, Release);
     }
 
     /// Takes a lent frame; true makes the caller its only owner. False if it is not lent.
     #[inline]
     pub(crate) fn take_back(&self) -> bool {
-        self.0.compare_exchange(LENT, 1, Acquire, Relaxed).is_ok()
+        self.0.compare_exchange(LENT_TO_DEVICE, 1, Acquire, Relaxed).is_ok()
     }
 }
 

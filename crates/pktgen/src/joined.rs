@@ -1,14 +1,14 @@
 //! Answers that come in fragments, checked without reassembly.
 //!
 //! Used by `honest.rs`. A fragment's bytes go into a sum and a count, and the first one's head is
-//! kept: that is all that a checksum, a length and a stamp need. Invariants: [`OPEN`] answers are
-//! under way at most, the oldest goes first; an answer with a hole or an overlap is never taken as
-//! complete, since its byte count differs. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
-//! here: a host's reassembly, which must withstand attackers (`ip`).
+//! kept: that is all that a checksum, a length and a stamp need. Invariants: [`OPEN_ANSWERS`]
+//! answers are under way at most, the oldest goes first; an answer with a hole or an overlap is
+//! never taken as complete, since its byte count differs. Reading: RFC 791 section 3.2, RFC 8200
+//! section 4.5. Not here: a host's reassembly, which must withstand attackers (`ip`).
 //!
 //! # Under flood
-//! Reachable by any host that can send to the client. Bound: [`OPEN`] entries of a fixed size.
-//! Worst work per packet: a look at each entry, a sum over the packet.
+//! Reachable by any host that can send to the client. Bound: [`OPEN_ANSWERS`] entries of a fixed
+//! size. Worst work per packet: a look at each entry, a sum over the packet.
 
 use core::net::IpAddr;
 
@@ -21,9 +21,9 @@ use crate::stamp::STAMP_BYTES;
 use crate::template::pseudo_header;
 
 /// Answers under way at a time.
-const OPEN: usize = 64;
+const OPEN_ANSWERS: usize = 64;
 /// Bytes that are kept of an answer.
-const HEAD: usize = udp::HEADER_LEN + STAMP_BYTES;
+const KEPT_HEAD: usize = udp::HEADER_LEN + STAMP_BYTES;
 
 /// An answer under way.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ struct OpenSpread {
     /// Bytes that there are; zero while that is not known.
     total: usize,
     sum: InternetSum,
-    head: Option<[u8; HEAD]>,
+    head: Option<[u8; KEPT_HEAD]>,
 }
 
 /// A whole answer.
@@ -54,14 +54,14 @@ pub(crate) struct JoinedGroups {
 
 /// Fragmented answers that are being checked.
 pub(crate) struct JoiningSpreads {
-    open: [Option<OpenSpread>; OPEN],
+    open: [Option<OpenSpread>; OPEN_ANSWERS],
     /// The place that is taken next.
     next: usize,
 }
 
 impl JoiningSpreads {
     pub(crate) const fn new() -> Self {
-        Self { open: [None; OPEN], next: 0 }
+        Self { open: [None; OPEN_ANSWERS], next: 0 }
     }
 
     /// Takes a fragment; gives the answer that it completes.
@@ -102,7 +102,7 @@ impl JoiningSpreads {
             return at;
         }
         let at = self.next;
-        self.next = (at + 1) % OPEN;
+        self.next = (at + 1) % OPEN_ANSWERS;
         if let Some(oldest) = self.open.get_mut(at) {
             *oldest = None;
         }

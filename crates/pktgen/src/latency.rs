@@ -7,10 +7,10 @@
 use core::time::Duration;
 
 /// Buckets of one power of two.
-const PARTS: u64 = 32;
-const PART_BITS: u32 = PARTS.trailing_zeros();
+const BUCKET_PARTS: u64 = 32;
+const PART_BITS: u32 = BUCKET_PARTS.trailing_zeros();
 /// Enough for all of `u64`.
-const BUCKETS: usize = ((64 - PART_BITS + 1) as u64 * PARTS) as usize;
+const BUCKETS: usize = ((64 - PART_BITS + 1) as u64 * BUCKET_PARTS) as usize;
 
 /// A log-linear latency histogram. About 15 KiB.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,21 +30,21 @@ impl Default for Latency {
 
 /// The bucket of `nanos`: exact below 32, then 32 a power of two.
 const fn bucket(nanos: u64) -> usize {
-    if nanos < PARTS {
+    if nanos < BUCKET_PARTS {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - PART_BITS;
-    (PARTS * (shift as u64 + 1) + ((nanos >> shift) - PARTS)) as usize
+    (BUCKET_PARTS * (shift as u64 + 1) + ((nanos >> shift) - BUCKET_PARTS)) as usize
 }
 
 /// The largest value of a bucket.
 const fn bucket_end(bucket: usize) -> u64 {
     let bucket = bucket as u64;
-    if bucket < PARTS {
+    if bucket < BUCKET_PARTS {
         return bucket;
     }
-    let shift = (bucket / PARTS - 1) as u32;
-    let first = (PARTS + bucket % PARTS) << shift;
+    let shift = (bucket / BUCKET_PARTS - 1) as u32;
+    let first = (BUCKET_PARTS + bucket % BUCKET_PARTS) << shift;
     first + ((1 << shift) - 1)
 }
 

@@ -12,7 +12,7 @@ use crate::station::StationMedium;
 /// The most bytes that are changed in one frame.
 const CHANGES_MAX: u64 = 4;
 /// Of the bytes behind the link header, those in which most changes fall: the headers.
-const HEADERS: usize = 80;
+const HEADER_BYTES: usize = 80;
 
 /// Writes frame number `n` of `frames`, counted round, to `out`.
 pub(crate) fn write(
@@ -43,7 +43,7 @@ pub(crate) fn write(
 fn mutate(bytes: &mut [u8], random: &mut PublicRandom) {
     let changes = 1 + random.below(CHANGES_MAX);
     for _ in 0..changes {
-        let reach = if random.below(4) == 0 { bytes.len() } else { bytes.len().min(HEADERS) };
+        let reach = if random.below(4) == 0 { bytes.len() } else { bytes.len().min(HEADER_BYTES) };
         let at = random.below(reach as u64) as usize;
         let change = 1 + random.below(255) as u8;
         if let Some(byte) = bytes.get_mut(at) {

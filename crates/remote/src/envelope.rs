@@ -9,7 +9,7 @@ use floodwall_base::IfIndex;
 use floodwall_checksum::InternetSum;
 
 /// Bytes of it. Less than the headroom of the smallest frame.
-pub(super) const LEN: usize = 56;
+pub(super) const ENVELOPE_LEN: usize = 56;
 
 /// The metadata in front of a datagram on its way from a program to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,12 @@ pub struct Envelope {
     pub sum: u16,
 }
 
-const TO: u8 = 1;
+const HAS_TO: u8 = 1;
 const TO_V4: u8 = 2;
-const FROM: u8 = 4;
+const HAS_FROM: u8 = 4;
 const FROM_V4: u8 = 8;
-const IFACE: u8 = 16;
-const INSISTS: u8 = 32;
+const HAS_IFACE: u8 = 16;
+const FROM_INSISTS: u8 = 32;
 
 fn wide(ip: IpAddr) -> [u8; 16] {
     match ip {
@@ -54,7 +54,7 @@ impl Envelope {
         InternetSum::of_u16(self.sum)
     }
 
-    pub(super) fn write(&self, out: &mut [u8; LEN]) {
+    pub(super) fn write(&self, out: &mut [u8; ENVELOPE_LEN]) {
         let mut flags = 0;
         let mut words = out.iter_mut();
         let mut put = |bytes: &[u8]| {
@@ -63,17 +63,17 @@ impl Envelope {
         let (to, port, scope) = match self.to {
             None => ([0; 16], 0, 0),
             Some(to) => {
-                flags |= TO | if to.is_ipv4() { TO_V4 } else { 0 };
+                flags |= HAS_TO | if to.is_ipv4() { TO_V4 } else { 0 };
                 let scope = if let SocketAddr::V6(to) = to { to.scope_id() } else { 0 };
                 (wide(to.ip()), to.port(), scope)
             }
         };
         let (from, from_port) = self.from.map_or(([0; 16], 0), |from| {
-            flags |= FROM | if from.is_ipv4() { FROM_V4 } else { 0 };
+            flags |= HAS_FROM | if from.is_ipv4() { FROM_V4 } else { 0 };
             (wide(from.ip()), from.port())
         });
-        flags |= if self.insists { INSISTS } else { 0 };
-        flags |= if self.iface.is_some() { IFACE } else { 0 };
+        flags |= if self.insists { FROM_INSISTS } else { 0 };
+        flags |= if self.iface.is_some() { HAS_IFACE } else { 0 };
         put(&[flags]);
         put(&to);
         put(&port.to_be_bytes());
@@ -85,7 +85,7 @@ impl Envelope {
         put(&self.sum.to_be_bytes());
     }
 
-    pub(super) fn read(bytes: &[u8; LEN]) -> Self {
+    pub(super) fn read(bytes: &[u8; ENVELOPE_LEN]) -> Self {
         let mut rest = bytes.as_slice();
         let flags = take::<1>(&mut rest)[0];
         let has = |flag: u8| flags & flag != 0;
@@ -100,10 +100,10 @@ impl Envelope {
         let from = SocketAddr::new(from, u16::from_be_bytes(take(&mut rest)));
         let iface = IfIndex(u16::from_be_bytes(take(&mut rest)));
         Self {
-            to: has(TO).then_some(to),
-            from: has(FROM).then_some(from),
-            insists: has(INSISTS),
-            iface: has(IFACE).then_some(iface),
+            to: has(HAS_TO).then_some(to),
+            from: has(HAS_FROM).then_some(from),
+            insists: has(FROM_INSISTS),
+            iface: has(HAS_IFACE).then_some(iface),
             paid: u32::from_be_bytes(take(&mut rest)),
             sum: u16::from_be_bytes(take(&mut rest)),
         }
@@ -135,7 +135,7 @@ mod tests {
                 for iface in [None, Some(IfIndex(7))] {
                     let (paid, sum) = (2_304, 0xabcd);
                     let envelope = Envelope { to, from, insists, iface, paid, sum };
-                    let mut bytes = [0xff; LEN];
+                    let mut bytes = [0xff; ENVELOPE_LEN];
                     envelope.write(&mut bytes);
                     assert_eq!(Envelope::read(&bytes), envelope);
                 }

@@ -28,7 +28,7 @@ use floodwall_udp::{
 use super::errno::Errno;
 use super::request::{PendingRequest, RequestAddrs, RequestKind, SocketRequest, question};
 use super::shared::RemoteShared;
-use super::slot::{ERROR, RemoteSlot, STOPPED, SlotId};
+use super::slot::{RemoteSlot, SLOT_ERROR, SLOT_STOPPED, SlotId};
 use super::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use super::wake::GroupId;
 
@@ -143,13 +143,13 @@ impl UdpHandle {
             if !list.is_empty() {
                 return Some(HandleNews::Datagram);
             }
-            let (taken, bits) = slot.rx.take(ERROR);
+            let (taken, bits) = slot.rx.take(SLOT_ERROR);
             *list = taken;
-            if bits.has(ERROR) {
+            if bits.has(SLOT_ERROR) {
                 // The number was stored before the flag: look again.
                 continue;
             }
-            return match (list.is_empty(), bits.has(STOPPED)) {
+            return match (list.is_empty(), bits.has(SLOT_STOPPED)) {
                 (false, _) => Some(HandleNews::Datagram),
                 (true, true) => Some(HandleNews::Stopped),
                 (true, false) => None,
@@ -192,7 +192,7 @@ impl UdpHandle {
     /// reader that takes a batch later takes one that came after `WAIT`, and that wakes.
     fn park_reader(&self) -> bool {
         let Some(slot) = self.slot() else { return false };
-        slot.rx.park(ERROR.and(STOPPED))
+        slot.rx.park(SLOT_ERROR.and(SLOT_STOPPED))
             && lock(&self.read).is_empty()
             && slot.error.load(Ordering::Acquire) == 0
     }

@@ -270,8 +270,9 @@ impl UdpHandle {
             return Err(SendBlocked::Credit);
         }
         let lane = self.id.index as usize;
-        let made =
-            self.shared.with_lane(lane, |pool| floodwall_udp::gather(pool, envelope::LEN, payload));
+        let made = self
+            .shared
+            .with_lane(lane, |pool| floodwall_udp::gather(pool, envelope::ENVELOPE_LEN, payload));
         let (mut packet, sum) = made.flatten().ok_or(SendBlocked::Memory)?;
         let paid = slot.credit.take(packet.true_size());
         let SenderPath { to, from, insists, iface } = way;

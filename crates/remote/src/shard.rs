@@ -31,7 +31,7 @@ use super::errno::Errno;
 use super::request::SocketRequest;
 use super::segment_history::SegmentHistory;
 use super::shared::RemoteShared;
-use super::slot::{ERROR, NO_SLOT, SlotId};
+use super::slot::{NO_SLOT, SLOT_ERROR, SlotId};
 use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
 
@@ -295,7 +295,7 @@ impl RemoteShard {
         loop {
             let mut packet = local.pending.pop_front()?;
             if let Some(envelope) = envelope_of(&packet) {
-                packet.trim_front(envelope::LEN);
+                packet.trim_front(envelope::ENVELOPE_LEN);
                 return Some((envelope, packet));
             }
         }
@@ -344,7 +344,7 @@ impl RemoteShard {
         let mut bits = Bits::NONE;
         if let Some(errno) = news.error {
             slot.error.swap(errno.word(), Ordering::AcqRel);
-            bits = ERROR;
+            bits = SLOT_ERROR;
             self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
         }
         counters.add(floodwall_base::Counter::UdpInDatagrams, news.v4);

@@ -15,7 +15,7 @@ use floodwall_udp::UdpDrops;
 
 use super::errno::Errno;
 use super::request::SocketRequest;
-use super::slot::{RemoteSlot, STOPPED};
+use super::slot::{RemoteSlot, SLOT_STOPPED};
 use super::tcp::{TcpShared, TcpSlot};
 use super::wake::WakeGroups;
 
@@ -164,7 +164,7 @@ impl RemoteShared {
     pub(super) fn stop(&self) {
         self.bells.iter().for_each(|bell| bell.bell.stop());
         for slot in &self.slots {
-            slot.rx.set(STOPPED);
+            slot.rx.set(SLOT_STOPPED);
             slot.reader.take().into_iter().for_each(Waker::wake);
             slot.writer.take().into_iter().for_each(Waker::wake);
         }

@@ -11,13 +11,13 @@ use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodwall_sync::{Credit, WakerCell};
 
 /// An ICMP or send error waits in the slot.
-pub(super) const ERROR: Bits = Bits::RESET;
+pub(super) const SLOT_ERROR: Bits = Bits::RESET;
 /// The stack has stopped.
-pub(super) const STOPPED: Bits = Bits::FIN;
+pub(super) const SLOT_STOPPED: Bits = Bits::FIN;
 /// No slot, where the number of one is kept.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 /// Every flag.
-pub(super) const ALL: Bits =
+pub(super) const ALL_FLAGS: Bits =
     Bits::QUEUED.and(Bits::WAIT).and(Bits::FIN).and(Bits::RESET).and(Bits::GONE).and(Bits::DROPPED);
 
 /// A slot of a socket, and which of its uses.
@@ -84,8 +84,8 @@ impl RemoteSlot {
 
     /// Makes the slot ready for its next user: no other thread has access.
     pub(super) fn clear(&self) {
-        drop(self.tx.take(ALL));
-        drop(self.rx.take(ALL));
+        drop(self.tx.take(ALL_FLAGS));
+        drop(self.rx.take(ALL_FLAGS));
         drop(self.writer.take());
         drop(self.reader.take());
         while self.credit.take(u32::MAX) > 0 {}

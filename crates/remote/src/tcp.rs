@@ -33,5 +33,5 @@ pub(super) use listening::Listening;
 pub(super) use options::StreamOptions;
 pub(super) use part::{OpenStreams, TcpLocal, TcpPart};
 pub(super) use shared::TcpShared;
-pub(super) use slot::{ENDED, OPENED, STOPPED, TcpSlot, TcpSlotFacts};
+pub(super) use slot::{STREAM_ENDED, STREAM_OPENED, STREAM_STOPPED, TcpSlot, TcpSlotFacts};
 pub(super) use write::CHUNK_TRUE_BYTES;

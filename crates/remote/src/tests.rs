@@ -113,10 +113,10 @@ fn an_error_whose_flag_another_reader_saw_is_not_slept_over() {
     let awake = stays_awake(&handle, || {
         let slot = handle.slot().unwrap();
         slot.error.store(111, Ordering::Release);
-        slot.rx.set(super::slot::ERROR);
+        slot.rx.set(super::slot::SLOT_ERROR);
         // The reader has checked the number too early; it takes the flag, finds an error, and does
         // not read.
-        assert!(slot.rx.take(super::slot::ERROR).0.is_empty());
+        assert!(slot.rx.take(super::slot::SLOT_ERROR).0.is_empty());
     });
     assert!(awake, "the error is still pending");
 }

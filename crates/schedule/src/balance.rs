@@ -108,7 +108,7 @@ pub struct Balance {
 /// A worker's minimum share: without it the worker could not even read a stop request.
 const OWN_MIN: Share = Share::per_mille(10);
 /// The break that ends a run which grew too long within its budget: this part of a period.
-const BREAK: Share = Share::per_mille(100);
+const RUN_BREAK: Share = Share::per_mille(100);
 
 impl Balance {
     /// A worker that begins at `now`.
@@ -194,7 +194,7 @@ impl Balance {
         }
         // The next turn may be as long as the longest of this run.
         if self.run + self.turn > self.config.run_max {
-            return self.rest(now + BREAK.of_time(self.config.period));
+            return self.rest(now + RUN_BREAK.of_time(self.config.period));
         }
         NextTurn::Go
     }

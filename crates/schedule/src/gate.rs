@@ -57,7 +57,7 @@ const TURN_MAX: Duration = Duration::from_millis(1);
 /// was room. As measured: with the smaller one alone unverified packets are dropped without need
 /// (`docs/design/balance.md`).
 const CREDIT_FULL: usize = BURST_MAX / 2;
-const CREDIT: usize = 4 * BURST_MAX;
+const GATE_CREDIT: usize = 4 * BURST_MAX;
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -276,9 +276,9 @@ impl Gate {
         let short = self.pressure.has_lost(now);
         match (self.pressure.chooses(), self.full) {
             (true, true) => Some(CREDIT_FULL),
-            (true, false) => Some(if short { BURST_MAX } else { CREDIT }),
+            (true, false) => Some(if short { BURST_MAX } else { GATE_CREDIT }),
             _ if self.pressure.is_alert(now) => {
-                Some(if short { BURST_MAX } else { CREDIT.max(self.config.burst) })
+                Some(if short { BURST_MAX } else { GATE_CREDIT.max(self.config.burst) })
             }
             _ => self.is_under_pressure().then_some(usize::MAX),
         }

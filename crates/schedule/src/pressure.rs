@@ -35,9 +35,9 @@ pub(crate) const PAUSE_MIN: Duration = Duration::from_micros(250);
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 /// Both levels last for so long after the last drop: a flood with occasional room in polls is one
 /// flood.
-pub(crate) const LASTS: Duration = Duration::from_millis(10);
+pub(crate) const PRESSURE_LASTS: Duration = Duration::from_millis(10);
 /// After so long with room in polls and without waiting packets, the worker has caught up.
-pub(crate) const CALM: Duration = Duration::from_millis(1);
+pub(crate) const CAUGHT_UP_AFTER: Duration = Duration::from_millis(1);
 /// For so long after polls were full for longer than a burst, full polls are not taken for a burst;
 /// otherwise established flows would lose packets in a ring that is refilled as soon as choosing
 /// ends.
@@ -133,13 +133,13 @@ impl Pressure {
         } else {
             self.caught_up.get_or_insert(now);
         }
-        let recent = |moment: Instant| now - moment <= LASTS;
+        let recent = |moment: Instant| now - moment <= PRESSURE_LASTS;
         self.refused = self.refused.filter(|moment| recent(*moment));
         self.lost = self.lost.filter(|moment| now - *moment <= ALERT_LASTS);
         if self.fulls >= FULL_POLLS || self.patience.is_zero() {
             (self.choosing, self.pressed) = (true, now);
         } else if self.choosing {
-            let caught_up = self.caught_up.is_some_and(|since| now - since >= CALM);
+            let caught_up = self.caught_up.is_some_and(|since| now - since >= CAUGHT_UP_AFTER);
             self.choosing = waiting || recent(self.pressed) && !caught_up;
         }
     }

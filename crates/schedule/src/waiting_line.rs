@@ -1,8 +1,9 @@
 //! `WaitingLine`: unverified packets of one family that wait, in order, with what each source
 //! prefix has of them.
 //!
-//! Used by `gate.rs`. A prefix is an IPv4 /24 or an IPv6 /48, hashed into one of [`CELLS`] cells;
-//! what is not IP shares one. Invariant: each cell counts the waiting packets of its prefixes.
+//! Used by `gate.rs`. A prefix is an IPv4 /24 or an IPv6 /48, hashed into one of [`PREFIX_CELLS`]
+//! cells; what is not IP shares one. Invariant: each cell counts the waiting packets of its
+//! prefixes.
 //!
 //! # Under flood
 //! Any sender fills the line. Bound: given with each packet. Worst work per packet: two hashes of a
@@ -17,7 +18,7 @@
 use floodwall_packet::{PacketBuf, PacketList};
 
 /// Cells that prefixes are hashed into.
-const CELLS: usize = 256;
+const PREFIX_CELLS: usize = 256;
 /// A prefix with more than this part of a full line gives way.
 const HEAVY_DIVISOR: usize = 8;
 
@@ -25,12 +26,12 @@ const HEAVY_DIVISOR: usize = 8;
 #[derive(Debug)]
 pub(crate) struct WaitingLine {
     list: PacketList,
-    cells: [u16; CELLS],
+    cells: [u16; PREFIX_CELLS],
 }
 
 impl Default for WaitingLine {
     fn default() -> Self {
-        Self { list: PacketList::new(), cells: [0; CELLS] }
+        Self { list: PacketList::new(), cells: [0; PREFIX_CELLS] }
     }
 }
 
@@ -73,7 +74,7 @@ impl WaitingLine {
 
     /// All packets, in order.
     pub(crate) fn take(&mut self) -> PacketList {
-        self.cells = [0; CELLS];
+        self.cells = [0; PREFIX_CELLS];
         self.list.take()
     }
 }

@@ -31,16 +31,18 @@ use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 
 /// Bytes of requests that are looked at together.
-const LOOK: usize = 1024;
+const LOOK_BYTES: usize = 1024;
 /// Units that a whole request costs beside what is copied.
-const REQUEST: u32 = 2;
+const REQUEST_UNITS: u32 = 2;
 /// Bytes that are sent at a time, at most and at least.
-const PIECE: usize = 16_384;
+const PIECE_BYTES: usize = 16_384;
 const PIECE_MIN: usize = 2048;
 /// The page at `/`.
-const PAGE: &[u8] = b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
+const INDEX_PAGE: &[u8] =
+    b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
 /// Contents of chargen and of `/bytes/`, repeated: all printable characters.
-const LINE: &[u8; 95] = b" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
+const CHARGEN_LINE: &[u8; 95] =
+    b" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
     abcdefghijklmnopqrstuvwxyz{|}~";
 
 /// The kinds of service.
@@ -134,8 +136,8 @@ impl StreamService {
             spent: 0,
             talks: Vec::new(),
             settings: TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() },
-            input: vec![0; PIECE].into(),
-            output: vec![0; PIECE].into(),
+            input: vec![0; PIECE_BYTES].into(),
+            output: vec![0; PIECE_BYTES].into(),
         }
     }
 
@@ -204,7 +206,7 @@ impl StreamService {
             // Input is discarded: only the peer's close matters.
             self.discard(sockets, id);
         }
-        let most = (PIECE >> talk.halved).max(PIECE_MIN);
+        let most = (PIECE_BYTES >> talk.halved).max(PIECE_MIN);
         let piece = answer.piece(self.output.get_mut(..most).unwrap_or_default());
         self.spent += 1 + copied(piece);
         let bytes = self.output.get(..piece).unwrap_or_default();
@@ -246,7 +248,8 @@ impl StreamService {
             talk.answer = Some(HttpAnswer { close: true, ..HttpAnswer::bare(u64::MAX) });
             return HttpStep::Again;
         }
-        let look = if self.kind == StreamKind::Http && talk.skip == 0 { LOOK } else { PIECE };
+        let look =
+            if self.kind == StreamKind::Http && talk.skip == 0 { LOOK_BYTES } else { PIECE_BYTES };
         let room = self.input.get_mut(..look).unwrap_or_default();
         let n = match sockets.tcp_peek(id, room) {
             Ok(n @ 1..) => n,
@@ -288,7 +291,7 @@ impl StreamService {
                     talk.refused = true;
                 }
             }
-            self.spent += if talk.answer.is_some() { REQUEST } else { 0 };
+            self.spent += if talk.answer.is_some() { REQUEST_UNITS } else { 0 };
             eaten
         };
         if let Some(out) = self.input.get_mut(..eaten) {
@@ -340,7 +343,7 @@ impl HttpAnswer {
         let head_only = head.method == RequestMethod::Head;
         let (status, page, len) = match (head.method, head.target) {
             (RequestMethod::Other, _) => (405, false, 0),
-            (_, RequestTarget::Page) => (200, true, PAGE.len() as u64),
+            (_, RequestTarget::Page) => (200, true, INDEX_PAGE.len() as u64),
             (_, RequestTarget::Bytes(len)) => (200, false, len),
             (_, RequestTarget::Unknown) => (404, false, 0),
         };
@@ -398,14 +401,14 @@ impl HttpAnswer {
         let left = body_len.saturating_sub(from).min((out.len() - done) as u64) as usize;
         let Some(room) = out.get_mut(done..done + left) else { return done };
         let (source, first) = match self.page {
-            true => (PAGE, from as usize),
-            false => (&LINE[..], (from % LINE.len() as u64) as usize),
+            true => (INDEX_PAGE, from as usize),
+            false => (&CHARGEN_LINE[..], (from % CHARGEN_LINE.len() as u64) as usize),
         };
         let (mut source, mut room) = (source.get(first..).unwrap_or_default(), room);
         while !room.is_empty() && !source.is_empty() {
             let (now, later) = room.split_at_mut(room.len().min(source.len()));
             now.copy_from_slice(source.get(..now.len()).unwrap_or_default());
-            (source, room) = (LINE, later);
+            (source, room) = (CHARGEN_LINE, later);
         }
         done + left
     }
@@ -487,9 +490,9 @@ mod tests {
             let all = whole(answer, 20_000);
             let head = answer.head(&mut [0; 256]);
             assert_eq!(all.len() as u64, head as u64 + answer.len);
-            let line = |(at, byte): (usize, &u8)| *byte == b' ' + (at % LINE.len()) as u8;
+            let line = |(at, byte): (usize, &u8)| *byte == b' ' + (at % CHARGEN_LINE.len()) as u8;
             assert!(answer.page || all[head..].iter().enumerate().all(line));
-            assert!(!answer.page || &all[head..] == PAGE);
+            assert!(!answer.page || &all[head..] == INDEX_PAGE);
             for step in [1, 7, 64, 255, 2000, 5000] {
                 assert!(whole(answer, step) == all, "in pieces of {step}");
             }

@@ -7,7 +7,8 @@
 //!
 //! # Under flood
 //! Any number of peers make their connections ready, and keep them so. Bound: one entry for each of
-//! `tcp_connections_max` places. Each gets [`QUANTUM`] units a turn, independent of what it sends.
+//! `tcp_connections_max` places. Each gets [`QUANTUM_UNITS`] units a turn, independent of what it
+//! sends.
 
 use std::collections::VecDeque;
 
@@ -18,11 +19,11 @@ use floodwall_tcp::ConnectionId;
 use crate::service_listener::ServiceListener;
 
 /// Units that one connection may spend before the next one's turn.
-const QUANTUM: u32 = 16;
+const QUANTUM_UNITS: u32 = 16;
 /// Bytes that are copied for one unit.
 const BYTES_A_UNIT: usize = 1024;
 /// Units for taking an event, with a look at its connection.
-const EVENT: u32 = 1;
+const EVENT_UNITS: u32 = 1;
 
 /// The units that copying costs.
 pub(crate) const fn copied(bytes: usize) -> u32 {
@@ -83,11 +84,11 @@ impl ReadyQueue {
         while spent < budget.0 {
             // One that has become ready waits behind those that were ready before.
             if let Some(id) = listener.next(sockets) {
-                spent += EVENT;
+                spent += EVENT_UNITS;
                 self.push(id);
             }
             let Some(id) = self.pop() else { break };
-            let turn = serve(sockets, id, QUANTUM);
+            let turn = serve(sockets, id, QUANTUM_UNITS);
             spent += turn.spent;
             if turn.more {
                 self.push(id);

@@ -16,7 +16,7 @@ use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 
 /// Bytes that one connection is served at a time.
-const PIECE: usize = 16_384;
+const PIECE_BYTES: usize = 16_384;
 
 /// A TCP service on one port, both families.
 pub struct TcpService {
@@ -38,7 +38,7 @@ impl TcpService {
         let name = format!("{word}:{port}");
         let (door, ready) = (ServiceListener::default(), ReadyQueue::default());
         let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
-        Self { kind, port, name, door, ready, settings, buffer: vec![0; PIECE].into() }
+        Self { kind, port, name, door, ready, settings, buffer: vec![0; PIECE_BYTES].into() }
     }
 
     /// The same with connections that are evicted once they have been idle for so long, or never

@@ -268,6 +268,29 @@ impl Stack {
         sent
     }
 
+    /// Opens a connection to `dst_addr`: its SYN leaves at once, where nothing else waits.
+    fn tcp_open_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        dst_addr: A,
+        to: &TcpEnds,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let zone = (to.zone != IfIndex::default()).then_some(to.zone);
+        let path = self.tcp_path(cx, dst_addr, zone);
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(TcpError::Off)?;
+        let (id, syn) = tcp.set.connect_now(&mut lend!(self, cx), to, settings, owner, mtu)?;
+        if let Some(syn) = syn
+            && let Some(src_addr) = A::from_ip(to.local.ip().to_canonical())
+        {
+            let ends = (AddrPair { src_addr, dst_addr }, zone);
+            self.tcp_output_on(cx, ends, path, syn, &mut PacketList::new());
+        }
+        Ok(id)
+    }
+
     /// Closes a connection of `peer`: its FIN leaves at once, where that is all.
     fn tcp_close_now<A: IpFamily>(
         &mut self,
@@ -612,8 +635,14 @@ impl Sockets<'_> {
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
-        let id = tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?;
+        if self.in_slice {
+            let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
+            return Ok(tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?);
+        }
+        let id = match ends.remote.ip().to_canonical() {
+            IpAddr::V4(peer) => stack.tcp_open_now(cx, peer, ends, settings, owner)?,
+            IpAddr::V6(peer) => stack.tcp_open_now(cx, peer, ends, settings, owner)?,
+        };
         self.tcp_leave();
         Ok(id)
     }

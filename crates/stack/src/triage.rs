@@ -37,7 +37,7 @@ use crate::ip::forward::flows;
 use crate::ip::rx::takes_any;
 use crate::stack::Stack;
 use crate::triage::plain::{PlainPacket, PlainVerdict};
-use crate::triage::recent_peers::{PeerSlot, QUOTA, peer_of};
+use crate::triage::recent_peers::{PEER_QUOTA, PeerSlot, peer_of};
 
 mod note_answered;
 mod plain;
@@ -218,8 +218,8 @@ impl Stack {
     }
 }
 
-/// Unverified peers that we have lately answered count as established, limited to [`QUOTA`] where
-/// connected sockets exist.
+/// Unverified peers that we have lately answered count as established, limited to [`PEER_QUOTA`]
+/// where connected sockets exist.
 fn prefer_answered(
     stack: &Stack,
     questions: &[TriageQuery],
@@ -244,7 +244,7 @@ fn prefer_answered(
             count += 1;
         }
     }
-    let mut left = if stack.sockets.udp.has_connected() { QUOTA } else { BURST_MAX };
+    let mut left = if stack.sockets.udp.has_connected() { PEER_QUOTA } else { BURST_MAX };
     for (at, place) in places.into_iter().take(count) {
         if left > 0
             && stack.sockets.recent_peers.is_established(place)

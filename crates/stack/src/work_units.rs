@@ -13,16 +13,16 @@ use crate::stack::Stack;
 /// Units beside the packet itself, for: being delivered to its protocol; being originated and
 /// routed; being a fragment, which is inserted among others (reassembly); being a neighbour
 /// discovery message, which may update the cache.
-const DELIVERED: u64 = 1;
-const ORIGINATED: u64 = 2;
-const FRAGMENT: u64 = 5;
-const TOLD: u64 = 1;
+const DELIVERED_UNITS: u64 = 1;
+const ORIGINATED_UNITS: u64 = 2;
+const FRAGMENT_UNITS: u64 = 5;
+const TOLD_UNITS: u64 = 1;
 /// Headers that any packet has: link, network, transport. Further headers cost a unit per
 /// [`HEADERS_A_UNIT`].
 const PLAIN_HEADERS: u64 = 3;
 const HEADERS_A_UNIT: u64 = 5;
 /// Neighbour discovery messages of both families.
-const WORDS: [Counter; 4] = [
+const NDP_COUNTERS: [Counter; 4] = [
     Counter::FloodwallArpInRequests,
     Counter::FloodwallArpInReplies,
     Counter::Icmp6InNeighborSolicits,
@@ -50,7 +50,7 @@ impl Stack {
             delivered: of(Counter::IpInDelivers, Counter::Ip6InDelivers),
             originated: outcomes.originated,
             fragments: of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds),
-            told: WORDS.iter().map(|word| counters.of(*word)).sum(),
+            told: NDP_COUNTERS.iter().map(|word| counters.of(*word)).sum(),
             headers: self.stats.access.checks(),
         }
     }
@@ -67,10 +67,10 @@ impl WorkSnapshot {
         let received = self.received - before.received;
         let headers = self.headers - before.headers;
         received
-            + DELIVERED * (self.delivered - before.delivered)
-            + ORIGINATED * (self.originated - before.originated)
-            + FRAGMENT * (self.fragments - before.fragments)
-            + TOLD * (self.told - before.told)
+            + DELIVERED_UNITS * (self.delivered - before.delivered)
+            + ORIGINATED_UNITS * (self.originated - before.originated)
+            + FRAGMENT_UNITS * (self.fragments - before.fragments)
+            + TOLD_UNITS * (self.told - before.told)
             + headers.saturating_sub(PLAIN_HEADERS * received) / HEADERS_A_UNIT
     }
 }

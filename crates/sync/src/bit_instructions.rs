@@ -48,8 +48,8 @@ impl BitInstructions {
         {
             let count: u64;
             // SAFETY: `self` was made by `detect` alone, which checked the processor for BMI2 and
-            // POPCNT; the instructions change no memory, `shrx` takes its count modulo 32, and both clear
-            // the upper half of what they write.
+            // POPCNT; the instructions change no memory, `shrx` takes its count modulo 32, and both
+            // clear the upper half of what they write.
             unsafe {
                 core::arch::asm!(
                     "shrx {count:e}, {n:e}, {j:e}",

@@ -15,16 +15,16 @@ use core::ptr::NonNull;
 use std::alloc::{self, Layout};
 
 /// Bytes of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory of so many bytes, uninitialised, and how it is to be given back ([`alloc::dealloc`]).
 /// From 2 MiB on it is placed on huge pages where the kernel has them. `None`: there is not that
 /// much.
 #[must_use]
 pub fn allocate(bytes: usize, align: usize) -> Option<(NonNull<u8>, Layout)> {
-    let large = bytes >= HUGE;
-    let align = if large { align.max(HUGE) } else { align };
-    let size = if large { bytes.checked_next_multiple_of(HUGE)? } else { bytes.max(1) };
+    let large = bytes >= HUGE_PAGE;
+    let align = if large { align.max(HUGE_PAGE) } else { align };
+    let size = if large { bytes.checked_next_multiple_of(HUGE_PAGE)? } else { bytes.max(1) };
     let layout = Layout::from_size_align(size, align).ok()?;
     // SAFETY: the size is not zero.
     let memory = NonNull::new(unsafe { alloc::alloc(layout) })?;
@@ -153,11 +153,13 @@ mod tests {
 
     #[test]
     fn what_is_large_begins_with_a_huge_page_and_wastes_less_than_one() {
-        for (bytes, is_large) in [(HUGE - 1, false), (HUGE, true), (5 * HUGE + 1, true)] {
+        for (bytes, is_large) in
+            [(HUGE_PAGE - 1, false), (HUGE_PAGE, true), (5 * HUGE_PAGE + 1, true)]
+        {
             let (memory, layout) = allocate(bytes, 64).unwrap();
             assert_eq!(memory.addr().get() % layout.align(), 0);
-            assert_eq!(layout.align(), if is_large { HUGE } else { 64 });
-            assert!(layout.size() >= bytes && layout.size() - bytes < HUGE);
+            assert_eq!(layout.align(), if is_large { HUGE_PAGE } else { 64 });
+            assert!(layout.size() >= bytes && layout.size() - bytes < HUGE_PAGE);
             // SAFETY: allocated above with this layout; all of it is ours.
             unsafe {
                 memory.as_ptr().add(bytes - 1).write(1);

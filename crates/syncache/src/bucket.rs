@@ -10,26 +10,26 @@ use floodwall_base::limits::SYN_CACHE_WAYS as WAYS;
 
 /// Number of `u64` words that hold the tags, eight tags each; the last two bytes belong to no
 /// slot and stay 0.
-const WORDS: usize = 4;
+const TAG_WORDS: usize = 4;
 
 /// The header of one row of the cache: hash tags, occupancy and age order of its slots.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheBucket {
     /// Some bits of each slot's hash; 0 where it is free.
-    tags: [[u8; 8]; WORDS],
+    tags: [[u8; 8]; TAG_WORDS],
     order: [u8; WAYS],
     head: u8,
     len: u8,
 }
 
-const _: () = assert!(size_of::<CacheBucket>() == 64 && WAYS <= WORDS * 8);
+const _: () = assert!(size_of::<CacheBucket>() == 64 && WAYS <= TAG_WORDS * 8);
 
 impl Default for CacheBucket {
     fn default() -> Self {
         let mut order = [0; WAYS];
         order.iter_mut().zip(0..).for_each(|(slot, n)| *slot = n);
-        Self { tags: [[0; 8]; WORDS], order, head: 0, len: 0 }
+        Self { tags: [[0; 8]; TAG_WORDS], order, head: 0, len: 0 }
     }
 }
 

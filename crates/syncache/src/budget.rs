@@ -19,7 +19,7 @@ use floodwall_base::{Price, TokenBucket};
 use crate::moment::{CookieEpoch, CookieMoment};
 
 /// Size in words of one generation of the filter: 8 KiB.
-const WORDS: usize = 1024;
+const FILTER_WORDS: usize = 1024;
 
 /// The verification budget: two token buckets and the filter of flows to which a cookie was
 /// sent.
@@ -27,7 +27,7 @@ pub(crate) struct CookieBudget {
     price: Price,
     expected: TokenBucket,
     unknown: TokenBucket,
-    filter: [Box<[u64; WORDS]>; 2],
+    filter: [Box<[u64; FILTER_WORDS]>; 2],
     epoch: CookieEpoch,
 }
 
@@ -39,7 +39,7 @@ impl CookieBudget {
             price: Price::new(half(per_second), half(burst)),
             expected: TokenBucket::default(),
             unknown: TokenBucket::default(),
-            filter: [Box::new([0; WORDS]), Box::new([0; WORDS])],
+            filter: [Box::new([0; FILTER_WORDS]), Box::new([0; FILTER_WORDS])],
             epoch: at.epoch,
         }
     }
@@ -97,7 +97,7 @@ impl CookieBudget {
 /// and tag.
 #[inline]
 const fn place(hash: u64) -> (usize, u64) {
-    ((hash >> 38) as usize % WORDS, 1 << (hash >> 32 & 63))
+    ((hash >> 38) as usize % FILTER_WORDS, 1 << (hash >> 32 & 63))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const MSS_V4: [u16; 8] = [88, 536, 1220, 1360, 1400, 1440, 1460, 8960];
 /// The same for IPv6: 20 bytes less of each link.
 const MSS_V6: [u16; 8] = [88, 1220, 1280, 1360, 1380, 1420, 1440, 8940];
 /// Window scales that a cookie can encode; the first means no scaling.
-const SCALES: [u8; 7] = [0, 2, 4, 6, 7, 8, 10];
+const COOKIE_SCALES: [u8; 7] = [0, 2, 4, 6, 7, 8, 10];
 
 /// The flags byte of a cookie, as table indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,8 @@ impl CookieOptions {
     #[inline]
     pub(crate) fn of(flow: &FlowKey, mss: u16, scale: Option<u8>, sack: bool) -> Self {
         let fitting = sizes(flow).iter().take_while(|size| **size <= mss).count();
-        let scale = scale.map_or(0, |shift| SCALES.iter().take_while(|s| **s <= shift).count());
+        let scale =
+            scale.map_or(0, |shift| COOKIE_SCALES.iter().take_while(|s| **s <= shift).count());
         Self { mss: fitting.saturating_sub(1) as u8, scale: scale as u8, sack }
     }
 
@@ -61,7 +62,7 @@ impl CookieOptions {
 
     /// The encoded window scale.
     pub(crate) fn scale(self) -> Option<u8> {
-        SCALES.get(usize::from(self.scale.checked_sub(1)?)).copied()
+        COOKIE_SCALES.get(usize::from(self.scale.checked_sub(1)?)).copied()
     }
 
     /// Whether the client permits selective acknowledgements.
@@ -174,7 +175,7 @@ mod tests {
             let said = CookieOptions::of(&flow, 1460, Some(shift), false).scale().unwrap();
             assert!(said <= shift && (shift > 10 || shift - said <= 1), "{shift} became {said}");
         }
-        for exact in SCALES {
+        for exact in COOKIE_SCALES {
             assert_eq!(CookieOptions::of(&flow, 1460, Some(exact), false).scale(), Some(exact));
         }
     }

@@ -10,13 +10,13 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, limits};
 
-use crate::secret::LIFETIME;
+use crate::secret::COOKIE_LIFETIME;
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::ListenerStats;
 
 /// The window of time in which early evictions (before an entry served) are counted; enough of
 /// them begin a pause.
-const WINDOW: Duration = Duration::from_secs(1);
+const EVICTION_WINDOW: Duration = Duration::from_secs(1);
 
 /// The id of one listener, from [`crate::HalfOpen::listen`] to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -103,7 +103,7 @@ impl CacheListener {
     /// Opens the gate: a handshake of this listener may depend on a cookie from now on.
     #[inline]
     pub(crate) fn open_gate(&mut self, now: Instant) {
-        self.gate_until = now + LIFETIME;
+        self.gate_until = now + COOKIE_LIFETIME;
     }
 
     /// Whether an unknown ACK may be a cookie.
@@ -129,7 +129,7 @@ impl CacheListener {
     }
 
     pub(crate) fn crowd(&mut self, now: Instant) {
-        self.crowded_until = now + WINDOW;
+        self.crowded_until = now + EVICTION_WINDOW;
     }
 
     /// Records that one of its SYNs has evicted an entry that had not served yet. `enough` of
@@ -137,7 +137,7 @@ impl CacheListener {
     /// ago. Returns whether a pause began.
     pub(crate) fn displaced(&mut self, now: Instant, enough: usize) -> bool {
         self.crowd(now);
-        if now - self.lost_since > WINDOW {
+        if now - self.lost_since > EVICTION_WINDOW {
             (self.lost, self.lost_since) = (0, now);
         }
         self.lost += 1;

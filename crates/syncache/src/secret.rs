@@ -16,7 +16,7 @@ use crate::moment::{CookieEpoch, CookieMoment};
 
 /// The maximum lifetime of a cookie, and how long the gate stays open after an event that opens
 /// it.
-pub(crate) const LIFETIME: core::time::Duration =
+pub(crate) const COOKIE_LIFETIME: core::time::Duration =
     core::time::Duration::from_secs(2 * limits::SYN_COOKIE_PERIOD.as_secs());
 
 /// The master secret of cookies, which instances may share.
@@ -161,7 +161,7 @@ impl Keyring {
         if secret == self.present.secret {
             return false;
         }
-        self.last = Some((self.present, at.now + LIFETIME));
+        self.last = Some((self.present, at.now + COOKIE_LIFETIME));
         self.present = SecretPair::new(secret, at.epoch);
         true
     }

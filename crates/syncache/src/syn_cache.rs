@@ -38,7 +38,7 @@ use crate::half_open::{
 use crate::listener::{AcceptSlot, CacheListener, CacheListeners, ListenerId};
 use crate::moment::{CookieEpoch, CookieMoment};
 use crate::proven::{Proven, ProvenBy, ProvenTimestamps};
-use crate::secret::{Keyring, LIFETIME, Secret};
+use crate::secret::{COOKIE_LIFETIME, Keyring, Secret};
 use crate::segment::{HandshakeAck, SynSegment};
 use crate::settings::{CacheSettings, CookiePolicy, ListenSettings};
 use crate::shares::ListenerShares;
@@ -111,7 +111,7 @@ impl SynCache {
             shares: ListenerShares::new(random.hash_key()),
             budget: CookieBudget::new(settings.verifications, at),
             resend: (TokenBucket::default(), Price::new(rate, burst)),
-            loaded_until: at.now + LIFETIME,
+            loaded_until: at.now + COOKIE_LIFETIME,
             orphans: 0,
             interface_answers: false,
             next_sweep: at.now,
@@ -135,7 +135,7 @@ impl SynCache {
     pub fn reload(&mut self, secret: Secret, at: CookieMoment) -> bool {
         let changed = self.keys.reload(secret, at);
         if changed {
-            self.loaded_until = at.now + LIFETIME;
+            self.loaded_until = at.now + COOKIE_LIFETIME;
         }
         changed
     }
@@ -363,7 +363,7 @@ impl SynCache {
             listener.stats.half_open += 1;
         }
         if self.cache.len() == 1 {
-            self.next_sweep = at.now + timed::SWEEP;
+            self.next_sweep = at.now + timed::SWEEP_PERIOD;
         }
         self.stats.added += 1;
         let by = (ProvenBy::Cache, at.now);

@@ -12,20 +12,20 @@ use floodwall_base::Instant;
 
 /// Bits that carry options.
 const BITS: u32 = 6;
-const MASK: u32 = (1 << BITS) - 1;
+const OPTION_MASK: u32 = (1 << BITS) - 1;
 /// Encodes the absence of a window scale.
 const NO_SCALE: u8 = 15;
 /// Nanoseconds of a tick, as a power of two.
-const TICK: u32 = 20;
+const TICK_LOG2: u32 = 20;
 /// Longer than half a minute, which exceeds the lifetime of a cookie. An older value did not
 /// come from this clock, but from another instance.
-const OLDEST: u32 = 1 << 15;
+const OLDEST_TICKS: u32 = 1 << 15;
 
 /// The clock: ticks of 2^20 ns, about a millisecond (RFC 7323 section 5.4 requires 1 ms to 1
 /// s).
 #[inline]
 pub(crate) const fn clock(now: Instant, offset: u32) -> u32 {
-    ((now.as_nanos() >> TICK) as u32).wrapping_add(offset)
+    ((now.as_nanos() >> TICK_LOG2) as u32).wrapping_add(offset)
 }
 
 /// The six bits: scale, SACK, ECN.
@@ -44,28 +44,28 @@ pub(crate) fn read(marks: u8) -> (Option<u8>, bool, bool) {
 /// The greatest value with these option bits that is not ahead of the clock.
 #[inline]
 pub(crate) fn marked(clock: u32, marks: u8) -> u32 {
-    let value = clock & !MASK | u32::from(marks) & MASK;
+    let value = clock & !OPTION_MASK | u32::from(marks) & OPTION_MASK;
     if (clock.wrapping_sub(value) as i32) < 0 { value.wrapping_sub(1 << BITS) } else { value }
 }
 
 /// The option bits of a value.
 #[inline]
 pub(crate) const fn marks_of(value: u32) -> u8 {
-    (value & MASK) as u8
+    (value & OPTION_MASK) as u8
 }
 
 /// The latest clock reading that a marked value can stand for.
 #[inline]
 pub(crate) const fn latest(value: u32) -> u32 {
-    value.wrapping_add(MASK)
+    value.wrapping_add(OPTION_MASK)
 }
 
 /// The maximum age of a marked value: overestimated by up to 64 ticks, never underestimated.
 /// `None` where it did not come from this clock.
 #[inline]
 pub(crate) fn ago(clock: u32, value: u32) -> Option<Duration> {
-    let ticks = Some(clock.wrapping_sub(value)).filter(|ticks| *ticks < OLDEST)?;
-    Some(Duration::from_nanos(u64::from(ticks + 1) << TICK))
+    let ticks = Some(clock.wrapping_sub(value)).filter(|ticks| *ticks < OLDEST_TICKS)?;
+    Some(Duration::from_nanos(u64::from(ticks + 1) << TICK_LOG2))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use floodwall_base::limits::TCP_CHALLENGES_PER_SECOND;
 use floodwall_base::{Instant, SecretRandom};
 
 /// Shortest period; the longest is twice that.
-const PERIOD: Duration = Duration::from_millis(1000);
+const CHALLENGE_PERIOD: Duration = Duration::from_millis(1000);
 
 /// The challenge-ACK budget of one connection: 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +36,7 @@ impl ChallengeLimit {
     /// Takes one challenge ACK from the budget; returns whether it may be sent.
     pub fn allow(&mut self, now: Instant, random: &mut SecretRandom) -> bool {
         if now >= self.period_ends {
-            let nanos = PERIOD.as_nanos() as u64;
+            let nanos = CHALLENGE_PERIOD.as_nanos() as u64;
             self.period_ends = now + Duration::from_nanos(nanos + random.below(nanos));
             // Half to all of the bound.
             let half = TCP_CHALLENGES_PER_SECOND / 2;

@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::{FIRST, FLOOR, FRAME};
+use crate::memory::{FRAME_TRUE_BYTES, HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -253,12 +253,14 @@ impl Handshake {
 }
 
 impl Connection {
-    fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
+    /// A connection in CLOSED, to be opened by [`Connection::open`] or [`Connection::prove`].
+    #[inline]
+    pub(crate) fn new(start: &OpenKind<'_>) -> Self {
         let OpenKind { settings, now, .. } = start;
         let mss = start.path.mss(family(&start.flow));
         Self {
             flow: start.flow,
-            state,
+            state: TcpState::Closed,
             due: ConnectionDue::default(),
             events: ConnectionEvents::NONE,
             released: false,
@@ -307,41 +309,38 @@ impl Connection {
     }
 
     /// An active open: SYN-SENT, with the SYN pending.
-    pub(crate) fn open(start: &OpenKind<'_>) -> Self {
-        let mut connection = Self::new(start, TcpState::Closed);
-        connection.step(StateStep::Open);
-        connection.due.add(ConnectionDue::SYN);
-        connection
+    pub(crate) fn open(&mut self) {
+        self.step(StateStep::Open);
+        self.due.add(ConnectionDue::SYN);
     }
 
     /// A passive open with a proven handshake: ESTABLISHED.
-    pub(crate) fn proven(start: &OpenKind<'_>, shake: &Handshake) -> Self {
-        let mut connection = Self::new(start, TcpState::Listen);
-        connection.step(StateStep::SynAcked);
-        connection.snd.una = start.iss + 1;
-        connection.snd.nxt = start.iss + 1;
-        connection.rcv.start(shake.irs);
-        connection.agreed = NegotiatedOptions {
+    pub(crate) fn prove(&mut self, start: &OpenKind<'_>, shake: &Handshake) {
+        self.state = TcpState::Listen;
+        self.step(StateStep::SynAcked);
+        self.snd.una = start.iss + 1;
+        self.snd.nxt = start.iss + 1;
+        self.rcv.start(shake.irs);
+        self.agreed = NegotiatedOptions {
             peer_mss: clamp_mss(shake.mss),
             sack: shake.sack,
             timestamps: shake.timestamp.is_some(),
             scaled: shake.window_scale.is_some(),
             ecn: shake.ecn,
-            ..connection.agreed
+            ..self.agreed
         };
-        connection.rcv.expect_at_most(connection.agreed.peer_mss);
+        self.rcv.expect_at_most(self.agreed.peer_mss);
         let recent = shake.timestamp.map(|value| RecentTimestamp::new(value, start.now));
-        connection.recent = recent.unwrap_or_default();
+        self.recent = recent.unwrap_or_default();
         let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));
-        (connection.snd.shift, connection.rcv.shift) = (theirs.min(14), ours.min(14));
+        (self.snd.shift, self.rcv.shift) = (theirs.min(14), ours.min(14));
         // The window that the SYN-ACK offered.
-        connection.rcv.edge = connection.rcv.nxt + connection.syn_window();
+        self.rcv.edge = self.rcv.nxt + self.syn_window();
         // The first acceptable segment brings the window.
-        (connection.snd.wl1, connection.snd.wl2) = (shake.irs, start.iss);
-        let mss = connection.mss();
-        connection.recovery.begin_with_segments_of(mss);
-        connection.arm_keepalive();
-        connection
+        (self.snd.wl1, self.snd.wl2) = (shake.irs, start.iss);
+        let mss = self.mss();
+        self.recovery.begin_with_segments_of(mss);
+        self.arm_keepalive();
     }
 
     /// Prefetches the lines that a segment or a write will touch: all at once, so that the misses
@@ -370,12 +369,11 @@ impl Connection {
         }
     }
 
-    /// Initializes the sender with the segment size agreed on and the measurements so far.
+    /// Initializes the sender, which has sent nothing yet, with the segment size agreed on and the
+    /// measurements so far.
     pub(crate) fn restart_recovery(&mut self, now: Instant) {
-        let algorithm = self.recovery.controller().algorithm();
-        let fresh = Recovery::new(self.snd.iss + 1, self.mss(), algorithm, now);
-        let before = core::mem::replace(&mut self.recovery, fresh);
-        *self.recovery.rtt_mut() = before.rtt().clone();
+        let mss = self.mss();
+        self.recovery.begin_again(mss, now);
     }
 
     /// The TIME-WAIT record of a closed connection.
@@ -459,13 +457,15 @@ impl Connection {
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
             let window = self.recovery.controller().window();
-            let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME);
+            let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
             // Before its first window the peer has refused nothing.
             let is_scarce = self.snd.is_scarce && self.snd.wnd_max > 0;
             let (wanted, least) = match is_scarce {
-                true if self.snd.wnd < window => (bytes(self.snd.wnd).saturating_add(FLOOR), FLOOR),
-                true => (bytes(window).saturating_mul(2), FLOOR),
-                false => (bytes(window).saturating_mul(2), FIRST),
+                true if self.snd.wnd < window => {
+                    (bytes(self.snd.wnd).saturating_add(HALF_FLOOR), HALF_FLOOR)
+                }
+                true => (bytes(window).saturating_mul(2), HALF_FLOOR),
+                false => (bytes(window).saturating_mul(2), HALF_LIMIT_FIRST),
             };
             wanted.clamp(least.min(self.send_bytes), self.send_bytes)
         } else {

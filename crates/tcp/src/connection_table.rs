@@ -29,7 +29,7 @@ use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
 
-use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue};
+use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
 use crate::delayed_ack::DelayedAcks;
 use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
@@ -178,7 +178,7 @@ const NO_FLOW: FlowKey = FlowKey {
     protocol: PROTOCOL,
 };
 /// The only list of `dirty`.
-const DIRTY: u32 = 0;
+const DIRTY_LIST: u32 = 0;
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
 /// super-frame holds, into which devices combine consecutive ones (GSO).
 const SEGMENTS_PER_TURN: u32 = 44;
@@ -407,26 +407,24 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.free_places() > 0
     }
 
-    /// Has a connection of this flow, which has this hash, made in a place; `None` where none is
-    /// free.
+    /// Has a connection of this flow, which has this hash, made in a place, and changed there as
+    /// `begin` does; `None` where none is free. The caller settles it.
     #[inline]
     pub(crate) fn place(
         &mut self,
-        (flow, hash): (&FlowKey, u64),
+        (start, hash): (&OpenKind<'_>, u64),
         owner: u32,
         slot: Option<(u32, AcceptSlot)>,
-        now: Instant,
-        make: impl FnOnce() -> Connection,
+        begin: impl FnOnce(&mut Connection),
     ) -> Option<u32> {
-        let index = self.take_place((flow, hash))?;
+        let index = self.take_place((&start.flow, hash))?;
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
             place.evicted = false;
             place.said = None;
-            place.connection = Some(make());
+            begin(place.connection.insert(Connection::new(start)));
         }
-        self.settle(index, now);
         Some(index)
     }
 
@@ -462,7 +460,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if !connection.wants_output(&self.records) {
             self.settle_as(index, now, false);
         } else if !self.dirty.is_linked(index) {
-            self.dirty.push_back(DIRTY, index);
+            self.dirty.push_back(DIRTY_LIST, index);
         }
     }
 
@@ -522,7 +520,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         if wants_output {
             if !self.dirty.is_linked(index) {
-                self.dirty.push_back(DIRTY, index);
+                self.dirty.push_back(DIRTY_LIST, index);
             }
         } else if self.dirty.is_linked(index) {
             self.dirty.unlink(index);
@@ -684,7 +682,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if left > 0 && self.dirty.is_linked(current) {
             return Some(current);
         }
-        let next = self.dirty.first(DIRTY)?;
+        let next = self.dirty.first(DIRTY_LIST)?;
         self.turn = (next, SEGMENTS_PER_TURN);
         Some(next)
     }
@@ -744,14 +742,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.held()
     }
 
-    /// Has [`ConnectionTable::transmit_on`] called for a new connection, so that it knows its path
-    /// before its program writes.
-    pub(crate) fn look_path_up(&mut self, index: u32) {
-        if !self.dirty.is_linked(index) {
-            self.dirty.push_back(DIRTY, index);
-        }
-    }
-
     /// Removes a connection from its owner's event list.
     pub(crate) fn unready(&mut self, index: u32) {
         self.ready.unlink(index);
@@ -761,7 +751,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
-        self.grew || !self.dirty.is_empty(DIRTY)
+        self.grew || !self.dirty.is_empty(DIRTY_LIST)
     }
 
     /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to

@@ -20,9 +20,9 @@ use floodwall_base::{IndexLists, Instant};
 /// 3.8.6.3: less than half a second).
 pub(crate) const DELAYED_ACK_TIME: Duration = Duration::from_millis(40);
 /// The list of those with a delay.
-const WAITING: u32 = 0;
+const DELAYED_LIST: u32 = 0;
 /// The list of those that leave at the end of the round, unless the program answers in it.
-const QUICK: u32 = 1;
+const QUICK_LIST: u32 = 1;
 /// The deadline of a quick one: it is due.
 pub(crate) const AT_ONCE: Instant = Instant::ORIGIN;
 
@@ -32,12 +32,15 @@ pub(crate) struct DelayedAcks {
     list: IndexLists,
     /// The deadline of each; [`Instant::FAR`] where none is pending.
     at: Box<[Instant]>,
+    /// How many are pending.
+    pending: u32,
 }
 
 impl DelayedAcks {
     /// A list for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
-        Self { list: IndexLists::new(places, 2), at: vec![Instant::FAR; places].into() }
+        let at = vec![Instant::FAR; places].into();
+        Self { list: IndexLists::new(places, 2), at, pending: 0 }
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
@@ -47,23 +50,28 @@ impl DelayedAcks {
         if *slot == at {
             return;
         }
-        *slot = at;
+        let was_pending = core::mem::replace(slot, at) != Instant::FAR;
         if at == Instant::FAR {
+            self.pending -= 1;
             self.list.unlink(place);
         } else {
-            self.list.push_back(if at == AT_ONCE { QUICK } else { WAITING }, place);
+            self.pending += u32::from(!was_pending);
+            self.list.push_back(if at == AT_ONCE { QUICK_LIST } else { DELAYED_LIST }, place);
         }
     }
 
     /// The first of either list.
     #[inline]
     fn first(&self) -> Option<u32> {
-        self.list.first(QUICK).or_else(|| self.list.first(WAITING))
+        self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST))
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
+        if self.pending == 0 {
+            return Instant::FAR;
+        }
         let first = self.first().and_then(|place| self.at.get(place as usize));
         first.copied().unwrap_or(Instant::FAR)
     }

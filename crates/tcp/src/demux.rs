@@ -15,7 +15,7 @@
 /// No place.
 const NONE: u32 = u32::MAX;
 /// Marks a place that is not in the table.
-const OUT: u32 = u32::MAX - 1;
+const OUTSIDE_TABLE: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct DemuxLink {
@@ -37,7 +37,7 @@ impl ConnectionTableIndex {
         let heads = places.max(1).next_power_of_two();
         Self {
             heads: vec![NONE; heads].into(),
-            links: vec![DemuxLink { hash: 0, next: OUT }; places].into(),
+            links: vec![DemuxLink { hash: 0, next: OUTSIDE_TABLE }; places].into(),
             len: 0,
         }
     }
@@ -87,11 +87,13 @@ impl ConnectionTableIndex {
 
     /// Removes a place; false where it was not in the table.
     pub(crate) fn leave(&mut self, place: u32) -> bool {
-        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.next != OUT) else {
+        let Some(link) =
+            self.links.get_mut(place as usize).filter(|link| link.next != OUTSIDE_TABLE)
+        else {
             return false;
         };
         let DemuxLink { hash, next } = *link;
-        link.next = OUT;
+        link.next = OUTSIDE_TABLE;
         self.len -= 1;
         let first = hash as usize & (self.heads.len() - 1);
         if let Some(head) = self.heads.get_mut(first).filter(|head| **head == place) {

@@ -16,12 +16,12 @@
 //!
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
-//! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
-//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
-//! never make memory short, which would end others that only paused. The last quarter
-//! ([`OTHERS_DIVISOR`]) is for prefixes with less than their fair share: the others do not grow
-//! into it, so that their programs wait (backpressure) and nothing has to be ended. Where several
-//! source prefixes hold memory, a half of a connection may also hold what is missing to its
+//! connections, and always [`HALF_FLOOR`]. Beyond [`HALF_LIMIT_FIRST`], where windows and buffers
+//! have grown, it may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections
+//! that have grown never make memory short, which would end others that only paused. The last
+//! quarter ([`OTHERS_DIVISOR`]) is for prefixes with less than their fair share: the others do not
+//! grow into it, so that their programs wait (backpressure) and nothing has to be ended. Where
+//! several source prefixes hold memory, a half of a connection may also hold what is missing to its
 //! prefix's fair share, however little is free: others give way. Windows promised before may exceed
 //! the limit; data beyond it is refused, and retransmitted by the peer.
 //!
@@ -34,9 +34,9 @@
 //! keeps its window beside many of these.
 //!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
-//! [`FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix with
-//! less than its fair share has grown, the slowest one of a prefix that has more. Where more is
-//! held than the limit, the same, or those that are still, earlier; at the bound in any case. So
+//! [`HALF_FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix
+//! with less than its fair share has grown, the slowest one of a prefix that has more. Where more
+//! is held than the limit, the same, or those that are still, earlier; at the bound in any case. So
 //! slow peers of one prefix wait for each other, as long as no other one needs memory.
 //!
 //! # Under flood
@@ -47,12 +47,12 @@
 //! shares of five connections per segment, and one connection ended for each that grows;
 //! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction: of the source
 //! prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average), among
-//! the connections that hold more than [`FLOOR`], then among all, the one whose turnover takes
-//! longest, and at least [`PATIENCE`] once less than an eighth is free; as free memory shrinks this
-//! falls to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Still ones, as above,
-//! before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing;
-//! beside the attacker, windows, and connections with a peer or program as slow once others need
-//! their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
+//! the connections that hold more than [`HALF_FLOOR`], then among all, the one whose turnover takes
+//! longest, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; as free memory
+//! shrinks this falls to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Still
+//! ones, as above, before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes
+//! loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
+//! others need their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
@@ -67,33 +67,33 @@ use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
 
 /// True bytes of a frame: one full Ethernet segment.
-pub(crate) const FRAME: u32 = 2048 + 128;
+pub(crate) const FRAME_TRUE_BYTES: u32 = 2048 + 128;
 /// True bytes that each half of a connection may always hold.
-pub(crate) const FLOOR: u32 = 2 * FRAME;
+pub(crate) const HALF_FLOOR: u32 = 2 * FRAME_TRUE_BYTES;
 /// The part of the free memory that a half of a connection may hold.
-const PART: u64 = 2;
+const FREE_DIVISOR: u64 = 2;
 /// How many times what is missing to the fair share of its prefix, and what is free before memory
 /// is short, a send buffer may hold: one that is alone holds eight ninths of it.
 const SEND_PART: u64 = 8;
 /// The limit of a half of a connection before it grows.
-pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
-/// The part of all memory that is reserved against halves that hold more than [`FIRST`].
+pub(crate) const HALF_LIMIT_FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
+/// The part of all memory that is reserved against halves that hold more than [`HALF_LIMIT_FIRST`].
 const KEPT_DIVISOR: u64 = 2;
 /// The part of all memory that prefixes with their fair share leave to the others.
 const OTHERS_DIVISOR: u64 = 4;
 /// Memory is crowded when less than this part of it is free.
-const CROWDED: (u64, u64) = (3, 8);
+const CROWDED_BELOW: (u64, u64) = (3, 8);
 /// Memory is short when less than this part of it is free.
 const SHORT_DIVISOR: u64 = 8;
 /// The part of the memory that prefixes share before it is short.
-const SHARED: (u64, u64) = (3, 4);
+const SHARED_MEMORY: (u64, u64) = (3, 4);
 /// Less than this part in use is plenty: shares are not computed.
 const PLENTY_DIVISOR: u64 = 8;
 /// Less than this part in use is little: send buffers are not limited by their peers' windows.
 const LITTLE_DIVISOR: u64 = 32;
 /// How long the turnover of a connection may take when memory begins to be short: a buffer of two
 /// windows turns over in two round trips, and one may be lost.
-const PATIENCE: Duration = Duration::from_secs(4);
+const TURNOVER_PATIENCE: Duration = Duration::from_secs(4);
 /// The same when nothing is free: the first retransmission timeout (RFC 6298 section 2.1).
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// How long a connection may give nothing back while memory is crowded: some retransmissions of a
@@ -106,9 +106,9 @@ const WEIGHED_BEFORE: usize = 64;
 /// Prefixes that are looked at to find a connection to end.
 const PREFIXES_LOOKED_AT: usize = 8;
 /// The only group of shares.
-const ALL: usize = 0;
+const ALL_SHARES: usize = 0;
 /// The only list of connections that are not weighed.
-const UNWEIGHED: u32 = 0;
+const UNWEIGHED_LIST: u32 = 0;
 
 /// The memory of one connection.
 #[derive(Clone, Copy, Default, Debug)]
@@ -154,7 +154,8 @@ pub(crate) struct ConnectionMemory {
     is_fair: bool,
     holders: Box<[MemoryHolder]>,
     shares: Shares,
-    /// Two lists for each share: of connections that hold more than [`FLOOR`], and of the others.
+    /// Two lists for each share: of connections that hold more than [`HALF_FLOOR`], and of the
+    /// others.
     lists: IndexLists,
     /// Connections that hold little, and changed while memory was plenty: their shares and lists do
     /// not know it.
@@ -270,10 +271,10 @@ impl ConnectionMemory {
         if before == 0 || held < before {
             holder.moved = now;
         }
-        let is_small = held <= FLOOR && holder.weighed <= FLOOR;
+        let is_small = held <= HALF_FLOOR && holder.weighed <= HALF_FLOOR;
         if is_small && self.has_plenty() {
             if !self.unweighed.is_linked(index) {
-                self.unweighed.push_back(UNWEIGHED, index);
+                self.unweighed.push_back(UNWEIGHED_LIST, index);
             }
         } else {
             self.weigh(index);
@@ -291,7 +292,7 @@ impl ConnectionMemory {
         let Some(holder) = self.holders.get_mut(index as usize) else { return };
         let held = holder.held;
         if holder.share.is_none() && held > 0 {
-            holder.share = holder.peer.and_then(|peer| self.shares.join(ALL, peer.into()));
+            holder.share = holder.peer.and_then(|peer| self.shares.join(ALL_SHARES, peer.into()));
         }
         let Some(share) = holder.share else { return };
         let before = core::mem::replace(&mut holder.weighed, held);
@@ -312,7 +313,7 @@ impl ConnectionMemory {
             return;
         }
         for _ in 0..most {
-            let Some(index) = self.unweighed.first(UNWEIGHED) else { return };
+            let Some(index) = self.unweighed.first(UNWEIGHED_LIST) else { return };
             self.weigh(index);
         }
     }
@@ -328,8 +329,8 @@ impl ConnectionMemory {
             _ => 0,
         };
         let kept = if missing > 0 { 0 } else { self.limit / OTHERS_DIVISOR };
-        let usual = (free.saturating_sub(kept) / PART).min(u64::from(FIRST));
-        let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
+        let usual = (free.saturating_sub(kept) / FREE_DIVISOR).min(u64::from(HALF_LIMIT_FIRST));
+        let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / FREE_DIVISOR;
         let receive = usual.max(grown).max(missing);
         let send = if share.is_some() {
             // What is missing falls with what the connection holds itself.
@@ -339,7 +340,7 @@ impl ConnectionMemory {
         } else {
             receive
         };
-        let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX).max(FLOOR);
+        let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX).max(HALF_FLOOR);
         Allowance { receive: bytes(receive), send: bytes(send), is_scarce: share.is_some() }
     }
 
@@ -357,7 +358,7 @@ impl ConnectionMemory {
     /// no other prefix holds any memory.
     fn fair_share(&self, index: u32) -> Option<(u64, u64)> {
         let held = self.prefix_weight(index);
-        let prefixes = self.shares.prefixes(ALL) as u64 + u64::from(held == 0);
+        let prefixes = self.shares.prefixes(ALL_SHARES) as u64 + u64::from(held == 0);
         (prefixes >= 2 && self.is_fair).then(|| (self.shared() / prefixes, held))
     }
 
@@ -368,7 +369,7 @@ impl ConnectionMemory {
 
     /// What prefixes share.
     const fn shared(&self) -> u64 {
-        self.limit / SHARED.1 * SHARED.0
+        self.limit / SHARED_MEMORY.1 * SHARED_MEMORY.0
     }
 
     /// What the prefix of the connection at `index` holds, as far as it is weighed.
@@ -376,7 +377,7 @@ impl ConnectionMemory {
         let Some(holder) = self.holders.get(index as usize) else { return 0 };
         match (holder.share, holder.peer) {
             (Some(share), _) => self.shares.prefix_weight(share),
-            (None, Some(peer)) => self.shares.held_by(ALL, peer.into()),
+            (None, Some(peer)) => self.shares.held_by(ALL_SHARES, peer.into()),
             (None, None) => 0,
         }
     }
@@ -384,7 +385,7 @@ impl ConnectionMemory {
     /// Whether memory is crowded, so that a connection may have to be ended.
     #[inline]
     pub(crate) const fn is_crowded(&self) -> bool {
-        self.limit.saturating_sub(self.held) < self.limit / CROWDED.1 * CROWDED.0
+        self.limit.saturating_sub(self.held) < self.limit / CROWDED_BELOW.1 * CROWDED_BELOW.0
     }
 
     const fn is_short(&self) -> bool {
@@ -429,7 +430,7 @@ impl ConnectionMemory {
         }
         // Uncontested, those that move wait for each other up to the bound.
         let patience = PATIENCE_MIN.mul_f64(self.excess_left());
-        let mut shares = self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT);
+        let mut shares = self.shares.heaviest_first(ALL_SHARES).take(PREFIXES_LOOKED_AT);
         let beyond = shares.find_map(|share| self.firsts(share).min_by_key(|it| self.since(*it)));
         let may = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
         beyond.filter(|index| self.is_exceeded() || self.contested && may(index))
@@ -437,10 +438,10 @@ impl ConnectionMemory {
 
     /// The prefixes that hold most, none of which holds less than the average, or than its share.
     fn heavy(&self) -> impl Iterator<Item = ShareId> {
-        let prefixes = (self.shares.prefixes(ALL) as u64).max(1);
+        let prefixes = (self.shares.prefixes(ALL_SHARES) as u64).max(1);
         let share = if prefixes < 2 { 0 } else { self.shared() / prefixes };
         let least = (self.held / prefixes).max(share);
-        let shares = self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT);
+        let shares = self.shares.heaviest_first(ALL_SHARES).take(PREFIXES_LOOKED_AT);
         shares.filter(move |share| self.shares.prefix_weight(*share) >= least)
     }
 
@@ -468,7 +469,7 @@ impl ConnectionMemory {
     /// long.
     fn slowest(&self, now: Instant) -> Option<u32> {
         let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
-        let left = PATIENCE.as_millis() as u64 * free / short.max(1);
+        let left = TURNOVER_PATIENCE.as_millis() as u64 * free / short.max(1);
         let patience = Duration::from_millis(left).max(PATIENCE_MIN);
         let is_slow = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
         self.heavy().find_map(|share| self.firsts(share).find(is_slow))
@@ -490,7 +491,7 @@ impl ConnectionMemory {
 }
 
 const fn is_large(held: u32) -> bool {
-    held > FLOOR
+    held > HALF_FLOOR
 }
 
 const fn list_of(share: ShareId, large: bool) -> u32 {
@@ -529,11 +530,13 @@ mod tests {
         for index in 0..200 {
             let part = memory.allowance(0).receive;
             assert!(memory.note(index, part, at(0)));
-            assert!(memory.allowance(0).receive <= part && memory.allowance(0).receive >= FLOOR);
+            assert!(
+                memory.allowance(0).receive <= part && memory.allowance(0).receive >= HALF_FLOOR
+            );
         }
-        assert_eq!(memory.allowance(0).receive, FLOOR);
+        assert_eq!(memory.allowance(0).receive, HALF_FLOOR);
         // Geometric steps, then floors.
-        assert!(memory.held() < MEGABYTE + 200 * u64::from(FLOOR), "{}", memory.held());
+        assert!(memory.held() < MEGABYTE + 200 * u64::from(HALF_FLOOR), "{}", memory.held());
         (0..200).for_each(|index| assert!(!memory.note(index, 0, at(1))));
         assert_eq!((memory.held(), memory.victim(at(9999))), (0, None));
     }
@@ -548,7 +551,11 @@ mod tests {
                 memory.note(index, memory.allowance(index).receive, at(0));
                 assert_eq!(memory.victim(at(100_000)), None, "{count}: {}", memory.held());
             }
-            assert!(memory.held() / count as u64 > u64::from(FIRST), "{count}: {}", memory.held());
+            assert!(
+                memory.held() / count as u64 > u64::from(HALF_LIMIT_FIRST),
+                "{count}: {}",
+                memory.held()
+            );
         }
     }
 
@@ -568,7 +575,7 @@ mod tests {
         let whole = (MEGABYTE / 10) as u32;
         (0..10).for_each(|index| _ = memory.note(index, whole, at(0)));
         memory.relieved();
-        assert_eq!(memory.allowance(10).receive, FLOOR);
+        assert_eq!(memory.allowance(10).receive, HALF_FLOOR);
         // A little of much, for minutes; one at last no more.
         for turn in 1..40 {
             for index in (0..10).filter(|index| turn < 36 || *index != 5) {
@@ -604,7 +611,7 @@ mod tests {
                 memory.note(index, allowed, at(0));
             }
         }
-        let floors = 1000 * u64::from(FLOOR);
+        let floors = 1000 * u64::from(HALF_FLOOR);
         assert!(memory.held() <= 48 * MEGABYTE + floors, "{}", memory.held());
         assert_eq!(u64::from(memory.allowance(1000).receive), 24 * MEGABYTE);
         memory.note(1000, 3_000_000, at(0));
@@ -636,7 +643,7 @@ mod tests {
     #[test]
     fn small_holders_go_last() {
         let mut memory = memory(MEGABYTE, 10);
-        memory.note(0, FLOOR, at(0));
+        memory.note(0, HALF_FLOOR, at(0));
         memory.note(1, 950_000, at(5));
         assert_eq!(memory.victim(at(4000)), Some(1));
         memory.note(1, 0, at(4000));
@@ -677,27 +684,27 @@ mod tests {
         memory.join(40, peer(2));
         // Little of each, often: no share knows it yet.
         for turn in 0..100 {
-            (0..29).for_each(|index| _ = memory.note(index, FLOOR - turn % 2, at(0)));
+            (0..29).for_each(|index| _ = memory.note(index, HALF_FLOOR - turn % 2, at(0)));
         }
-        assert_eq!(memory.shares.total(ALL), 0);
+        assert_eq!(memory.shares.total(ALL_SHARES), 0);
         memory.note(40, 900_000, at(1));
-        assert!(memory.shares.total(ALL) < memory.held(), "a few at a time");
+        assert!(memory.shares.total(ALL_SHARES) < memory.held(), "a few at a time");
         assert_eq!(memory.victim(at(60_000)), Some(40));
-        assert_eq!(memory.shares.total(ALL), memory.held());
+        assert_eq!(memory.shares.total(ALL_SHARES), memory.held());
         memory.note(40, 0, at(2));
         assert!(
             (0..41)
                 .all(|index| memory.victim(at(60_000)).is_none() && !memory.note(index, 0, at(3)))
         );
         (0..41).for_each(|index| memory.quit(index));
-        assert_eq!((memory.shares.total(ALL), memory.shares.prefixes(ALL)), (0, 0));
+        assert_eq!((memory.shares.total(ALL_SHARES), memory.shares.prefixes(ALL_SHARES)), (0, 0));
     }
 
     #[test]
     fn beyond_the_limit_patience_ends() {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(1, MEGABYTE as u32, at(0));
-        memory.note(2, FLOOR, at(10));
+        memory.note(2, HALF_FLOOR, at(10));
         let least = PATIENCE_MIN.as_millis() as u64;
         assert_eq!((memory.victim(at(960)), memory.victim(at(least))), (None, Some(1)));
         // It makes progress, and holds more than before.
@@ -732,7 +739,7 @@ mod tests {
             MEGABYTE * 3 / 8,
             "a half of three quarters"
         );
-        assert_eq!(memory.allowance(0).receive, FLOOR);
+        assert_eq!(memory.allowance(0).receive, HALF_FLOOR);
         memory.note(10, 100_000, at(100));
         // However long the other one has stood still.
         for index in 0..6 {
@@ -764,7 +771,11 @@ mod tests {
         // Each holds a little more while it may, and a little less while it holds too much.
         let go_on = |memory: &mut ConnectionMemory, index| {
             let (allowed, now) = (memory.allowance(index).send, held(memory, index));
-            let next = if now < allowed { now + 16 * FRAME } else { now - 16 * FRAME };
+            let next = if now < allowed {
+                now + 16 * FRAME_TRUE_BYTES
+            } else {
+                now - 16 * FRAME_TRUE_BYTES
+            };
             memory.note(index, next, at(1));
         };
         (0..2000).for_each(|_| go_on(&mut memory, 100));

@@ -27,7 +27,7 @@ use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 /// No run.
 const NONE: u32 = u32::MAX;
 /// Runs that a connection may have when the shard has hardly any left.
-const FEW: u32 = 2;
+const RUNS_WHEN_SHORT: u32 = 2;
 
 /// A contiguous range of received stream bytes.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl OooRanges {
         match (self.available, spare) {
             (0, _) => count,
             (_, true) => TCP_RUNS_FLOW as u32,
-            (_, false) => FEW,
+            (_, false) => RUNS_WHEN_SHORT,
         }
     }
 

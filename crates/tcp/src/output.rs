@@ -27,11 +27,11 @@ use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
 /// Offset of the checksum in a header (RFC 9293 section 3.1).
-const CHECKSUM: core::ops::Range<usize> = 16..18;
+const CHECKSUM_AT: core::ops::Range<usize> = 16..18;
 /// Maximum size of the lower headers: IPv6, and Ethernet with a tag.
 const LOWER_HEADERS: usize = 40 + 18;
 /// How long to wait where the pool has no memory for a header.
-const RETRY: Duration = Duration::from_millis(10);
+const MEMORY_RETRY: Duration = Duration::from_millis(10);
 
 /// Output that failed for lack of memory is retried later.
 struct NoBuffer;
@@ -67,7 +67,7 @@ impl Connection {
     /// Nothing is lost: the timer retries.
     #[cold]
     fn output_later(&mut self, cx: &ConnectionContext<'_>) -> Option<PacketBuf> {
-        self.timers.set(TimerKind::Retry, cx.now + RETRY);
+        self.timers.set(TimerKind::Retry, cx.now + MEMORY_RETRY);
         None
     }
 
@@ -254,7 +254,7 @@ impl Connection {
         match self.fresh(cx, len) {
             Ok(packet) => Some(packet),
             Err(NoBuffer) => {
-                self.timers.set(TimerKind::Retry, cx.now + RETRY);
+                self.timers.set(TimerKind::Retry, cx.now + MEMORY_RETRY);
                 Some(None)
             }
         }
@@ -581,7 +581,7 @@ fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<Pac
 /// Leaves the checksum of a segment to the device (checksum offload).
 #[inline]
 fn leave_partial(packet: &mut PacketBuf, pseudo: InternetSum) -> Option<()> {
-    let field = packet.front_mut(CHECKSUM.end)?.get_mut(CHECKSUM)?;
+    let field = packet.front_mut(CHECKSUM_AT.end)?.get_mut(CHECKSUM_AT)?;
     field.copy_from_slice(&pseudo.fold().to_be_bytes());
     packet.set_checksum_state(ChecksumState::Partial);
     Some(())

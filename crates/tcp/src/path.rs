@@ -21,7 +21,7 @@ use crate::mss::{announced_mss, floored_mtu};
 
 /// How long a report counts, and after which time larger segments are tried again (RFC 1191 section
 /// 6.3, RFC 8201 section 4, RFC 4821 section 7.3).
-const LIFETIME: Duration = Duration::from_secs(600);
+const REPORT_LIFETIME: Duration = Duration::from_secs(600);
 /// The MTU that is assumed before the first look-up.
 const ETHERNET_MTU: u32 = 1500;
 /// A search ends where so few bytes are left to be gained.
@@ -139,7 +139,7 @@ impl PathSize {
         let clears_df = self.clears_df || is_less;
         self.start_over();
         self.told = u16::try_from(floor).unwrap_or(u16::MAX);
-        (self.at, self.clears_df) = ((now + LIFETIME).into(), clears_df);
+        (self.at, self.clears_df) = ((now + REPORT_LIFETIME).into(), clears_df);
     }
 
     /// Full segments of `size` bytes were lost several times: `smaller` ones are tried.
@@ -188,7 +188,7 @@ impl PathSize {
         if self.high <= self.low && arrived {
             self.start_over();
         } else if self.high.saturating_sub(self.low) < CLOSE_ENOUGH {
-            (self.has_tried, self.at) = (false, (now + LIFETIME).into());
+            (self.has_tried, self.at) = (false, (now + REPORT_LIFETIME).into());
         }
         arrived
     }

@@ -11,10 +11,10 @@ use core::ops::RangeInclusive;
 use floodwall_base::SecretRandom;
 
 /// Random attempts. With nine of ten ports unsuitable, all of them fail with a probability of 1/29.
-const ATTEMPTS: usize = 32;
+const PORT_ATTEMPTS: usize = 32;
 
-/// A port of `range` for which `suits` is true. Costs at most [`ATTEMPTS`] draws and one test per
-/// port.
+/// A port of `range` for which `suits` is true. Costs at most [`PORT_ATTEMPTS`] draws and one test
+/// per port.
 pub(crate) fn pick(
     range: &RangeInclusive<u16>,
     random: &mut SecretRandom,
@@ -27,7 +27,7 @@ pub(crate) fn pick(
     }
     let port_at = |n: u64| first.wrapping_add((n % count) as u16);
     let mut suits = |port: &u16| *port != 0 && suits(*port);
-    for _ in 0..ATTEMPTS {
+    for _ in 0..PORT_ATTEMPTS {
         let port = port_at(random.below(count));
         if suits(&port) {
             return Some(port);

@@ -20,7 +20,7 @@ use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
 /// Maximum size of all headers before text: 60 bytes of TCP, 40 of IPv6, Ethernet and a tag.
-const HEADROOM: usize = 128;
+const HEADERS_MAX: usize = 128;
 
 /// Whether a packet fills at most a quarter of its memory.
 pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
@@ -34,7 +34,7 @@ const fn is_sparse_in(len: usize, held: u32) -> bool {
 /// A packet of `len` bytes, limited to one frame, with headroom for the headers.
 fn copy_with(len: usize, pool: &Pool, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<PacketBuf> {
     let len = len.min(pool.frame_capacity());
-    let mut copy = (len > 0).then(|| pool.alloc_behind(HEADROOM, len)).flatten()?;
+    let mut copy = (len > 0).then(|| pool.alloc_behind(HEADERS_MAX, len)).flatten()?;
     let filled = fill(copy.extend(len)?);
     debug_assert_eq!(filled, len);
     Some(copy)
@@ -189,7 +189,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
         // A short write to an empty queue takes a small chunk; later ones fill frames.
         let room = if self.is_empty() { len.min(whole) } else { whole };
-        Some((pool.alloc_behind(HEADROOM, room)?, room))
+        Some((pool.alloc_behind(HEADERS_MAX, room)?, room))
     }
 
     /// Appends up to `most` bytes to the newest chunk, if it has no references.

@@ -13,10 +13,12 @@ use crate::rtt::RttEstimator;
 use crate::timestamps::tick_of;
 
 /// Recoveries without a D-SACK after which the reordering window shrinks again (section 6.2).
-const PERSIST: u8 = 16;
+const WINDOW_PERSIST: u8 = 16;
 /// Segments that must have been delivered out of order while no reordering was seen (section 5.2):
 /// the threshold of duplicate ACKs for fast retransmit.
 const DUP_THRESH: u32 = 3;
+/// The largest degree of reordering that is told, as on Linux.
+const DEGREE_MAX: u32 = 300;
 
 /// The RACK state of one connection: its latest delivered segment and the reordering window.
 #[derive(Clone, Debug)]
@@ -32,7 +34,10 @@ pub struct RackState {
     window_mult: u8,
     persist: u8,
     has_sample: bool,
-    is_reordering: bool,
+    /// ACKs of segments that had been overtaken; reordering was seen where there were any.
+    reordered: u8,
+    /// The most bytes by which a segment was overtaken at any time.
+    reach: u32,
     /// The minimum RTT; [`u64::MAX`] before the first sample.
     min_rtt: u64,
 }
@@ -48,9 +53,10 @@ impl RackState {
             forward: una,
             dsack_round: None,
             window_mult: 1,
-            persist: PERSIST,
+            persist: WINDOW_PERSIST,
             has_sample: false,
-            is_reordering: false,
+            reordered: 0,
+            reach: 0,
             min_rtt: u64::MAX,
         }
     }
@@ -58,7 +64,20 @@ impl RackState {
     /// Whether reordering was seen on the path.
     #[must_use]
     pub const fn is_reordering(&self) -> bool {
-        self.is_reordering
+        self.reordered > 0
+    }
+
+    /// How often reordering was seen, up to 255, as Linux's `tcpi_reord_seen` has it.
+    #[must_use]
+    pub const fn reordered(&self) -> u8 {
+        self.reordered
+    }
+
+    /// How far segments were overtaken, in segments of `mss` bytes and 3 at least, as Linux's
+    /// `tcpi_reordering` has it. Losses are not detected by it, but by time.
+    #[must_use]
+    pub fn reordering_degree(&self, mss: u32) -> u32 {
+        self.reach.div_ceil(mss.max(1)).clamp(DUP_THRESH, DEGREE_MAX)
     }
 
     /// The round-trip time of the latest delivered segment.
@@ -79,29 +98,31 @@ impl RackState {
         self.min_rtt = nanos;
     }
 
-    /// A segment was newly delivered (steps 2 and 3).
+    /// A segment was newly delivered (steps 2 and 3). Returns by how many bytes it was overtaken.
     pub(crate) fn on_arrived(
         &mut self,
         sent_at: Instant,
-        end: Seq,
+        (start, end): (Seq, Seq),
         is_retransmission: bool,
         segment: &AckSegment<'_>,
-    ) {
+    ) -> u32 {
+        let mut reach = 0;
         if self.forward.is_before(end) {
             self.forward = end;
         } else if end.is_before(self.forward) && !is_retransmission {
-            self.is_reordering = true;
+            reach = self.forward.since(start);
         }
         let rtt = segment.now.as_nanos().saturating_sub(sent_at.as_nanos());
         if is_retransmission {
             let of_original = segment.echoed_at.is_some_and(|echo| echo < tick_of(sent_at));
             if of_original || self.min_rtt != u64::MAX && rtt < self.min_rtt {
-                return;
+                return reach;
             }
         }
         if !self.has_sample || is_after(sent_at, end, self.sent_at, self.end) {
             (self.sent_at, self.end, self.rtt, self.has_sample) = (sent_at, end, rtt, true);
         }
+        reach
     }
 
     /// Whether a segment was sent before the latest delivered one. What a round sends has one time:
@@ -122,15 +143,20 @@ impl RackState {
         (self.rtt, self.has_sample) = (earlier.rtt, earlier.has_sample);
     }
 
-    /// Adapts the reordering window to D-SACKs (step 4).
-    pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool) {
+    /// Adapts the reordering window to D-SACKs (step 4), and notes by how much the segments of this
+    /// ACK were overtaken at most.
+    pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool, reach: u32) {
+        if reach > 0 {
+            self.reordered = self.reordered.saturating_add(1);
+            self.reach = self.reach.max(reach);
+        }
         if self.dsack_round.is_some_and(|round| round.is_at_most(una)) {
             self.dsack_round = None;
         }
         if has_dsack && self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
             self.window_mult = self.window_mult.saturating_add(1);
-            self.persist = PERSIST;
+            self.persist = WINDOW_PERSIST;
         }
     }
 
@@ -150,7 +176,7 @@ impl RackState {
         is_recovering: bool,
         sacked_segments: u32,
     ) -> Duration {
-        if !self.is_reordering && (is_recovering || sacked_segments >= DUP_THRESH) {
+        if !self.is_reordering() && (is_recovering || sacked_segments >= DUP_THRESH) {
             return Duration::ZERO;
         }
         let quarter = rtt.min().unwrap_or_default() / 4;

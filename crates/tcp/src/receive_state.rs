@@ -14,7 +14,7 @@
 
 use floodwall_base::{Instant, Seq};
 
-use crate::memory::{FIRST, FLOOR};
+use crate::memory::{HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::queue::ByteQueue;
 use crate::tuning::Tuning;
 
@@ -150,7 +150,7 @@ impl ReceiveState {
     /// Whether a segment is refused although it fits the promised window: the memory limit of all
     /// connections is reached (`full`), and this one holds more than its floor.
     pub(crate) const fn is_refused(&self, other_held: u32, full: bool) -> bool {
-        full && self.held().saturating_add(other_held) > FLOOR
+        full && self.held().saturating_add(other_held) > HALF_FLOOR
     }
 
     /// The window that may be offered now, in bytes from `nxt` on, accounted in true bytes.
@@ -205,7 +205,7 @@ impl ReceiveState {
 
 /// The initial limit.
 pub(crate) fn first_limit(most: u32, tuned: bool) -> u32 {
-    if tuned { most.min(FIRST) } else { most }
+    if tuned { most.min(HALF_LIMIT_FIRST) } else { most }
 }
 
 /// The window scale for windows of `limit` bytes (RFC 7323 section 2.3: at most 14).

@@ -187,6 +187,12 @@ impl Recovery {
         self.controller = Controller::new(self.controller.algorithm(), self.mss);
     }
 
+    /// The same at a later time, which counts as that of the last progress.
+    pub(crate) fn begin_again(&mut self, mss: u32, now: Instant) {
+        self.begin_with_segments_of(mss);
+        (self.progress, self.sent_at) = (now, now);
+    }
+
     /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
     pub(crate) fn prefetch(&self) {
@@ -221,10 +227,10 @@ impl Recovery {
         &self.controller
     }
 
-    /// Whether reordering was seen on the path.
+    /// How often reordering was seen on the path, and by how many segments.
     #[must_use]
-    pub const fn is_reordered(&self) -> bool {
-        self.rack.is_reordering()
+    pub fn reordering(&self) -> (u8, u32) {
+        (self.rack.reordered(), self.rack.reordering_degree(self.mss))
     }
 
     /// The phase of the sender.
@@ -372,7 +378,8 @@ impl Recovery {
         let rack_before = self.undo.is_armed().then(|| self.rack.clone());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
-        self.rack.on_ack(self.board.una(), self.board.nxt(), change.dsack.is_some());
+        let has_dsack = change.dsack.is_some();
+        self.rack.on_ack(self.board.una(), self.board.nxt(), has_dsack, change.reach);
         let mut verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         if change.acked > 0 {
             self.progress = segment.now;
@@ -452,7 +459,7 @@ impl Recovery {
         let flight = self.board.outstanding();
         let change = self.board.complete(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
-        self.rack.on_ack(self.board.una(), self.board.nxt(), false);
+        self.rack.on_ack(self.board.una(), self.board.nxt(), false, change.reach);
         self.progress = segment.now;
         self.duplicates = 0;
         self.pass_marks();

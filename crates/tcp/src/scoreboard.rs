@@ -39,6 +39,8 @@ pub struct ScoreboardChange {
     pub dsack: Option<SackBlock>,
     /// The end of the first segment, in stream order, that was sent once and was newly delivered.
     pub original: Option<Seq>,
+    /// By how many bytes a segment that was newly delivered was overtaken at most.
+    pub reach: u32,
 }
 
 impl ScoreboardChange {
@@ -341,7 +343,7 @@ impl Scoreboard {
             Some(record) if first == self.by_seq.last && record.start == self.una => {
                 let all = record.len;
                 (change.acked, change.acked_new) = (all, all);
-                let told = (record.sent_at, record.end(), record.retransmits);
+                let told = (record.sent_at, (record.start, record.end()), record.retransmits);
                 arrived(rack, &mut change, segment, told);
                 if record.retransmits > 0 {
                     change.rtt = None;
@@ -383,9 +385,10 @@ impl Scoreboard {
             }
             if record.outcome != SegmentOutcome::Sacked {
                 change.acked_new += n;
-                let (sent_at, retransmits) = (record.sent_at, record.retransmits);
+                let (sent_at, start, retransmits) =
+                    (record.sent_at, record.start, record.retransmits);
                 fills_hole |= retransmits > 0;
-                arrived(rack, change, segment, (sent_at, end, retransmits));
+                arrived(rack, change, segment, (sent_at, (start, end), retransmits));
             }
             if !is_whole {
                 record.trim_front(n);
@@ -626,9 +629,10 @@ fn arrived(
     rack: &mut RackState,
     change: &mut ScoreboardChange,
     segment: &AckSegment<'_>,
-    (sent_at, end, retransmits): (Instant, Seq, u8),
+    (sent_at, (start, end), retransmits): (Instant, (Seq, Seq), u8),
 ) {
-    rack.on_arrived(sent_at, end, retransmits > 0, segment);
+    let reach = rack.on_arrived(sent_at, (start, end), retransmits > 0, segment);
+    change.reach = change.reach.max(reach);
     if retransmits == 0 {
         let rtt = segment.now.saturating_since(sent_at);
         change.rtt = Some(change.rtt.map_or(rtt, |other| other.min(rtt)));

@@ -28,7 +28,7 @@ use crate::timestamps::{RecentTimestamp, TimestampClock};
 /// The list of all records, oldest first.
 const BY_AGE: u32 = 0;
 /// The list of free records.
-const FREE: u32 = 1;
+const FREE_LIST: u32 = 1;
 
 /// The record of a closed connection.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ impl TimeWaits {
     pub fn new(capacity: usize, stay: Duration, key: HashKey) -> Self {
         let capacity = capacity.min(NONE as usize / 4);
         let mut lists = IndexLists::new(capacity, 2);
-        (0..capacity as u32).for_each(|index| lists.push_back(FREE, index));
+        (0..capacity as u32).for_each(|index| lists.push_back(FREE_LIST, index));
         Self {
             entries: vec![None; capacity].into(),
             buckets: vec![NONE; capacity.next_power_of_two()].into(),
@@ -178,13 +178,13 @@ impl TimeWaits {
         if let Some(index) = self.find(flow, hash) {
             self.remove_at(index);
         }
-        let evicted = if self.lists.is_empty(FREE) {
+        let evicted = if self.lists.is_empty(FREE_LIST) {
             let oldest = self.lists.first(BY_AGE)?;
             self.remove_at(oldest)
         } else {
             None
         };
-        let index = self.lists.pop_front(FREE)?;
+        let index = self.lists.pop_front(FREE_LIST)?;
         let bucket = self.bucket_of(hash);
         let head = self.buckets.get_mut(bucket)?;
         let (expires, next) = (now + self.stay, *head);
@@ -309,7 +309,11 @@ impl TimeWaits {
 
     /// When the oldest record expires.
     #[must_use]
+    #[inline]
     pub fn deadline(&self) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
         self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest)).map(|entry| entry.expires)
     }
 
@@ -361,7 +365,7 @@ impl TimeWaits {
                 at = before.next;
             }
         }
-        self.lists.push_back(FREE, index);
+        self.lists.push_back(FREE_LIST, index);
         self.len -= 1;
         Some(entry.flow)
     }

@@ -25,16 +25,16 @@ pub(crate) enum TimerKind {
     Retry,
 }
 
-const COUNT: usize = 6;
+const TIMER_COUNT: usize = 6;
 
 /// All timers of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timers([Instant; COUNT]);
+pub(crate) struct Timers([Instant; TIMER_COUNT]);
 
 impl Timers {
-    pub(crate) const NONE: Self = Self([Instant::FAR; COUNT]);
+    pub(crate) const NONE: Self = Self([Instant::FAR; TIMER_COUNT]);
 
-    const ALL: [TimerKind; COUNT] = [
+    const ALL: [TimerKind; TIMER_COUNT] = [
         TimerKind::Retransmit,
         TimerKind::DelayedAck,
         TimerKind::Persist,

@@ -17,7 +17,7 @@ pub(crate) const OPTION_LEN: u32 = 12;
 pub const TICK: Duration = Duration::from_millis(1);
 const TICK_NANOS: u64 = 1_000_000;
 /// The age at which `TS.Recent` is invalid (section 5.5): 24 days, half the number space at 1 ms.
-const STALE: Duration = Duration::from_secs(24 * 24 * 3600);
+const RECENT_STALE: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Our clock, as seen by one peer: 4 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,7 +98,7 @@ impl RecentTimestamp {
     /// segments with RST (section 5.2).
     #[must_use]
     pub fn is_old(&self, value: u32, now: Instant) -> bool {
-        is_before(value, self.value) && now.saturating_since(self.at) < STALE
+        is_before(value, self.value) && now.saturating_since(self.at) < RECENT_STALE
     }
 
     /// Updates TS.Recent from a segment that passed PAWS, the sequence test and the ACK test

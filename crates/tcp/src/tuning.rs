@@ -33,18 +33,18 @@ pub(crate) struct Tuning {
     trip: u32,
     /// The last measured echo; without timestamps, the edge that is waited for.
     seen: u32,
-    /// When that edge was offered; [`NEVER`] where none is waited for.
+    /// When that edge was offered; [`NO_EDGE`] where none is waited for.
     offered: u32,
 }
 
 /// No edge is waited for: a time that never occurs.
-const NEVER: u32 = u32::MAX;
+const NO_EDGE: u32 = u32::MAX;
 
 impl Tuning {
     /// The state at `now`, with maximum `most`.
     pub(crate) fn new(most: u32, now: Instant) -> Self {
         let (read, peak, trip, seen) = (0, 0, 0, 0);
-        Self { most, read, peak, began: millis(now), trip, seen, offered: NEVER }
+        Self { most, read, peak, began: millis(now), trip, seen, offered: NO_EDGE }
     }
 
     /// Raises the growth limit to this from now on; 0 disables growth by reads.
@@ -70,7 +70,7 @@ impl Tuning {
     /// can only be sent once the offer has arrived, so the shortest time between is the round-trip
     /// time.
     pub(crate) fn advanced(&mut self, nxt: Seq, edge: Seq, now: Instant) {
-        if self.offered != NEVER {
+        if self.offered != NO_EDGE {
             if nxt.is_before(Seq(self.seen)) {
                 return;
             }
@@ -103,9 +103,9 @@ impl Tuning {
     }
 }
 
-/// A time that wraps after 49 days; never [`NEVER`].
+/// A time that wraps after 49 days; never [`NO_EDGE`].
 fn millis(now: Instant) -> u32 {
-    ((now.as_nanos() / 1_000_000) as u32).min(NEVER - 1)
+    ((now.as_nanos() / 1_000_000) as u32).min(NO_EDGE - 1)
 }
 
 fn micros(time: Duration) -> u32 {

@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::settings::TcpSettings;
 
 /// As many SYNs as the time limit permits.
-const ANY: u8 = u8::MAX;
+const ANY_SYNS: u8 = u8::MAX;
 
 /// The optional settings of one connection, in compact form.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct UserOptions {
     opening: u32,
     /// Milliseconds that data may stay unacknowledged (user timeout, RFC 5482); 0 is the default.
     stalling: u32,
-    /// Maximum of SYN retransmissions, or [`ANY`].
+    /// Maximum of SYN retransmissions, or [`ANY_SYNS`].
     syn_retries: u8,
     /// A congestion window that was unused is reduced.
     pub(crate) restarts_slowly: bool,
@@ -36,7 +36,7 @@ impl UserOptions {
             unsent_most: settings.unsent_bytes.unwrap_or(u32::MAX),
             opening: millis(settings.open_timeout),
             stalling: millis(settings.user_timeout),
-            syn_retries: settings.syn_retries.unwrap_or(ANY),
+            syn_retries: settings.syn_retries.unwrap_or(ANY_SYNS),
             restarts_slowly: settings.slow_start_after_idle,
             cork: settings.cork,
             more: false,
@@ -86,7 +86,7 @@ impl UserOptions {
 
     /// Whether a SYN that was retransmitted so often is retransmitted once more.
     pub(crate) const fn tries_again(&self, retries: u8) -> bool {
-        self.syn_retries == ANY || retries < self.syn_retries
+        self.syn_retries == ANY_SYNS || retries < self.syn_retries
     }
 }
 

@@ -12,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// How long a worker may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WORKER_PATIENCE: Duration = Duration::from_secs(5);
 
 struct UnparkWaker(Thread);
 
@@ -31,7 +31,7 @@ pub(crate) fn block_on<T>(what: impl Future<Output = io::Result<T>>) -> io::Resu
     let mut what = pin!(what);
     let waker = Waker::from(Arc::new(UnparkWaker(thread::current())));
     let mut cx = Context::from_waker(&waker);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WORKER_PATIENCE;
     loop {
         if let Poll::Ready(done) = what.as_mut().poll(&mut cx) {
             return done;

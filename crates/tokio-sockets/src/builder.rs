@@ -24,7 +24,7 @@ use crate::links::WatchedLink;
 use crate::network::{Network, NetworkPlan};
 
 /// Super-frames in the pool, where a device carries such.
-const SUPERS: usize = 64;
+const SUPERS_POOLED: usize = 64;
 
 /// Where an interface's packets come from.
 enum DeviceSource {
@@ -37,9 +37,9 @@ const MTU_MIN: u32 = 68;
 const MTU_MAX: u32 = 65_535;
 
 /// TCP connections of each worker.
-const CONNECTIONS: usize = 4096;
+const CONNECTIONS_DEFAULT: usize = 4096;
 /// How long connections may take to end.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The requested configuration of one interface.
 struct WantedSetting {
@@ -125,13 +125,13 @@ impl NetworkBuilder {
             cores: Vec::new(),
             shares_core: None,
             sockets_max: RemoteConfig::default().sockets_max,
-            connections_max: CONNECTIONS,
+            connections_max: CONNECTIONS_DEFAULT,
             tcp: floodwall_tcp::TcpSettings::default(),
             memory: None,
             sending: None,
             worker: WorkerConfig::default(),
             resolver: None,
-            drain: DRAIN,
+            drain: DRAIN_DEFAULT,
             adjust: Vec::new(),
             problem: None,
         }
@@ -403,7 +403,7 @@ fn usual_memory(workers: usize, offload: bool) -> PoolConfig {
         small: usual.small * workers.max(1),
         frames: usual.frames * workers.max(1),
         references: usual.references * workers.max(1),
-        supers: if offload { SUPERS * workers } else { 0 },
+        supers: if offload { SUPERS_POOLED * workers } else { 0 },
         ..usual
     }
 }

@@ -3,8 +3,8 @@
 //! A worker leaves a round's wakers in the runtime's wake group and wakes one task, the driver. The
 //! driver wakes the others from inside of the runtime, which costs a hundredth and puts them into
 //! the same queue as all other tasks (`docs/design/ownership.md`). On a runtime of several threads
-//! it wakes [`MOST`] a poll: a thread's own queue holds 256, and the overflow goes to the back of
-//! the global queue.
+//! it wakes [`POLL_WAKES`] a poll: a thread's own queue holds 256, and the overflow goes to the
+//! back of the global queue.
 //!
 //! A second duty, where workers and tasks share a core: a worker that sleeps is not woken at once,
 //! which would take the core from every task that is ready, but by the driver, once all of them
@@ -30,7 +30,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
 /// Tasks that a driver wakes a poll, on a runtime of several threads.
-const MOST: usize = 100;
+const POLL_WAKES: usize = 100;
 /// The same on a runtime of one thread, which has an unbounded queue.
 const MOST_OF_ONE: usize = 4096;
 
@@ -159,7 +159,7 @@ impl Drivers {
             seat: Arc::clone(&seat),
             drivers: Arc::downgrade(self),
             runtime: id,
-            most: if one { MOST_OF_ONE } else { MOST },
+            most: if one { MOST_OF_ONE } else { POLL_WAKES },
             yielded: false,
         });
         if let Some(entry) = lock(&self.of).get_mut(&id) {

@@ -28,11 +28,11 @@ use crate::network::{Network, NetworkInner};
 /// Events that may wait for one subscriber.
 pub const EVENTS_MAX: usize = 256;
 /// How often the host is looked at.
-const EVERY: Duration = Duration::from_millis(250);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Every how many looks counters are read.
 const COUNTERS_EVERY: u32 = 4;
 /// How long a worker may take for its answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Something that happened to a host.
 #[derive(Clone, PartialEq, Debug)]
@@ -224,13 +224,13 @@ impl Watcher {
             }
             drop(live);
             looks += 1;
-            thread::sleep(EVERY);
+            thread::sleep(LOOK_INTERVAL);
         }
     }
 
     fn look_at_host(&mut self) -> Vec<NetworkEvent> {
         let Some(control) = self.controls.first() else { return Vec::new() };
-        let view = control.ask(PATIENCE, |desk| {
+        let view = control.ask(ANSWER_PATIENCE, |desk| {
             let stack = &desk.engine.engine;
             let usable = addresses_of(stack, desk.now).into_iter().filter(|a| a.usable);
             HostView {
@@ -248,7 +248,7 @@ impl Watcher {
         let (mut counters, mut drops) = (Counters::default(), DropCounts::default());
         let mut now = Instant::from_nanos(0);
         for control in &self.controls {
-            let asked = control.ask(PATIENCE, |desk| (desk.engine.engine.stats(), desk.now));
+            let asked = control.ask(ANSWER_PATIENCE, |desk| (desk.engine.engine.stats(), desk.now));
             // What is missing would look like a counter that began anew.
             let Ok((stats, at)) = asked else { return Vec::new() };
             counters.merge(&stats.counters);

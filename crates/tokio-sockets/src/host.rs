@@ -23,7 +23,7 @@ pub const ROUTES_MAX: usize = 65_536;
 /// Neighbours of each family that [`Network::neighbours`] returns.
 pub const NEIGHBORS_MAX: usize = 4096;
 /// How often [`Network::online`] looks.
-const LOOK: Duration = Duration::from_millis(20);
+const ONLINE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One address of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,7 +115,7 @@ impl Network {
             if let Some(address) = found {
                 return Ok(address.address.addr());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(ONLINE_LOOK_INTERVAL).await;
         }
     }
 

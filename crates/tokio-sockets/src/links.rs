@@ -22,7 +22,7 @@ use crate::host::{HostChangeError, interface_of};
 use crate::network::Network;
 
 /// How often the links are looked at.
-const EVERY: Duration = Duration::from_millis(250);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A link that is looked at.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) fn watch(
     let looks = move || {
         while !stop.is_triggered() {
             links.iter_mut().for_each(|link| link.look(&control));
-            thread::sleep(EVERY);
+            thread::sleep(LOOK_INTERVAL);
         }
     };
     let system = |source| NetworkError::System { action: "start a thread", source };

@@ -32,9 +32,9 @@ use crate::events::Subscribers;
 use crate::links::{self, WatchedLink};
 
 /// How long configured addresses may take to become usable.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
 /// How often they are looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const ADDRESS_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The checked configuration of a network.
 pub(crate) struct NetworkPlan {
@@ -349,10 +349,10 @@ fn wait_for(
     control: &Control<Shown<Stack>>,
     stop: &Stop,
 ) -> Result<(), NetworkError> {
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + ADDRESS_PATIENCE;
     loop {
         let wanted = addresses.to_vec();
-        let missing = control.ask(PATIENCE, move |desk| {
+        let missing = control.ask(ADDRESS_PATIENCE, move |desk| {
             let interfaces = desk.engine.engine.interfaces();
             let is_ready = |wanted: &std::net::IpAddr| {
                 let mut all = interfaces.iter().flat_map(|interface| interface.addresses());
@@ -367,7 +367,7 @@ fn wait_for(
             Ok(Some(missing)) if std::time::Instant::now() > end => {
                 return Err(NetworkError::NotReady(missing));
             }
-            Ok(Some(_)) => thread::sleep(LOOK),
+            Ok(Some(_)) => thread::sleep(ADDRESS_LOOK_INTERVAL),
         }
     }
 }

@@ -400,7 +400,7 @@ impl UdpSocket {
 }
 
 /// Times that a bind waits for sockets that were dropped before it.
-const SETTLES: usize = 3;
+const BIND_SETTLES: usize = 3;
 
 /// Opens a socket. A dropped socket holds its port until its worker has processed the drop, and a
 /// program that drops one and binds another at once must not fail by that: where a port is in use,
@@ -421,7 +421,7 @@ async fn open(
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse
                     && addr.port() != 0
-                    && settles < SETTLES =>
+                    && settles < BIND_SETTLES =>
             {
                 settles += 1;
                 network.settle().await?;

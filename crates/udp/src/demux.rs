@@ -43,7 +43,7 @@ pub(crate) use port::NONE;
 use port::PortEntry;
 
 /// In `SocketDemux::ports`: the rest of the number is a place in `shared`, not a socket's.
-const SHARED: u32 = 1 << 31;
+const SHARED_PORT: u32 = 1 << 31;
 
 /// Where sockets at every port are kept.
 const EVERY_PORT: u16 = 0;
@@ -58,16 +58,16 @@ struct SocketLink {
     next: u32,
 }
 
-const ALONE: SocketLink = SocketLink { prev: NONE, next: NONE };
+const LINKED_ALONE: SocketLink = SocketLink { prev: NONE, next: NONE };
 
 /// Which list: wildcards per family (a socket with one key uses the first for its equals), and
 /// binds to one address.
-const HOLDS: usize = 2;
+const SOCKET_LISTS: usize = 2;
 
 /// The demultiplexing table of one stack: from a datagram's addresses and ports to its socket.
 #[derive(Debug)]
 pub(crate) struct SocketDemux {
-    /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
+    /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED_PORT`].
     ports: Box<[u32; PORTS]>,
     /// Those that are not 0.
     heard: PortSet,
@@ -121,7 +121,7 @@ impl SocketDemux {
     pub(crate) fn grow(&mut self) {
         self.keys.push(SocketKey::UNBOUND);
         self.holds.push(KeyHold::NONE);
-        self.links.push([ALONE; 3]);
+        self.links.push([LINKED_ALONE; 3]);
     }
 
     pub(crate) fn key(&self, index: u32) -> SocketKey {
@@ -146,8 +146,8 @@ impl SocketDemux {
     fn at(&self, port: u16) -> KeyPosition {
         match self.ports.get(usize::from(port)).copied().unwrap_or(0) {
             0 => KeyPosition::Unmatched,
-            n if n & SHARED == 0 => KeyPosition::Sole(n - 1),
-            n => KeyPosition::Shared((n & !SHARED) - 1),
+            n if n & SHARED_PORT == 0 => KeyPosition::Sole(n - 1),
+            n => KeyPosition::Shared((n & !SHARED_PORT) - 1),
         }
     }
 
@@ -406,7 +406,7 @@ impl SocketDemux {
             self.shared_free.push(place);
             return Err(full);
         }
-        self.set_port(port, SHARED | (place + 1));
+        self.set_port(port, SHARED_PORT | (place + 1));
         Ok(place)
     }
 
@@ -458,7 +458,7 @@ impl SocketDemux {
             Some(head) => self.held.replace(hash, head, index),
             None => self.held.insert(hash, index)?,
         }
-        self.link_before(HOLDS, index, head.unwrap_or(NONE));
+        self.link_before(SOCKET_LISTS, index, head.unwrap_or(NONE));
         Ok(())
     }
 
@@ -467,7 +467,7 @@ impl SocketDemux {
         let (key, hold) = (self.key(index), self.hold(index));
         self.detach_key(place, index, &key);
         if !hold.is_wildcard() {
-            let link = self.unlink(HOLDS, index);
+            let link = self.unlink(SOCKET_LISTS, index);
             let hash = self.hash.hold(&hold);
             follow(&mut self.held, hash, index, link);
         }
@@ -515,7 +515,9 @@ impl SocketDemux {
 
     /// Takes a socket out of a list; returns the neighbours that it had.
     fn unlink(&mut self, list: usize, index: u32) -> SocketLink {
-        let link = self.link(list, index).map_or(ALONE, |link| core::mem::replace(link, ALONE));
+        let link = self
+            .link(list, index)
+            .map_or(LINKED_ALONE, |link| core::mem::replace(link, LINKED_ALONE));
         if let Some(prev) = self.link(list, link.prev) {
             prev.next = link.next;
         }

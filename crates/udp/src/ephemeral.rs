@@ -11,10 +11,10 @@ use floodwall_base::SecretRandom;
 use crate::demux::{KeyHold, SocketDemux};
 
 /// Random attempts. With nine of ten ports taken, all of them fail once in 29 times.
-const ATTEMPTS: usize = 32;
+const PORT_ATTEMPTS: usize = 32;
 
 /// A port of `range` that `hold` may have and that `suits`, never one that it would share. At most
-/// [`ATTEMPTS`]
+/// [`PORT_ATTEMPTS`]
 /// and one look at each port of the range: 0.2 ms where all are taken.
 pub(crate) fn pick(
     demux: &SocketDemux,
@@ -33,7 +33,7 @@ pub(crate) fn pick(
     if count == 0 {
         return None;
     }
-    for _ in 0..ATTEMPTS {
+    for _ in 0..PORT_ATTEMPTS {
         let port = port_at(random.below(count));
         if is_free(&port) {
             return Some(port);

@@ -39,7 +39,7 @@ use floodwall_base::{HashKey, Instant};
 use crate::sketch::{PrefixSketch, SketchCells};
 
 /// How fast grants are forgotten.
-const TICK: Duration = Duration::from_millis(50);
+const GRANT_TICK: Duration = Duration::from_millis(50);
 /// Part of a socket's bytes below which no source is counted.
 const CALM_DIVISOR: u64 = 8;
 /// Part of a socket's bytes for answered peers alone.
@@ -121,7 +121,7 @@ impl FairShare {
     /// For all sockets of a shard: 768 KiB.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
-        Self { sketch: PrefixSketch::new(key, TICK), tick: 0, is_on: true }
+        Self { sketch: PrefixSketch::new(key, GRANT_TICK), tick: 0, is_on: true }
     }
 
     /// Switches it off or on: while it is off, every datagram has its share.

@@ -33,8 +33,8 @@ use crate::ready::ReadyList;
 /// in `stack/src/memory.rs`.
 const POOL_DIVISOR: u64 = 6;
 /// Of a pool with hardly any frames: some floors, or one socket would not have its own.
-const LIMIT_MIN: u64 = 16 * FLOOR;
-const FLOOR: u64 = UDP_MEMORY_FLOOR as u64;
+const LIMIT_MIN: u64 = 16 * MEMORY_FLOOR;
+const MEMORY_FLOOR: u64 = UDP_MEMORY_FLOOR as u64;
 /// Accounts that one round looks at.
 const REVIEW_MAX: usize = 16;
 
@@ -95,7 +95,7 @@ impl SocketMemory {
             holder.gave = true;
         }
         match self.limit.checked_sub(self.held) {
-            Some(left) => left.max(FLOOR),
+            Some(left) => left.max(MEMORY_FLOOR),
             None => beyond(self.held - self.limit, self.limit, holder.gave),
         }
     }
@@ -188,15 +188,15 @@ impl SocketMemory {
 /// What one may hold while all hold so much more than the limit.
 #[cold]
 const fn beyond(more: u64, limit: u64, gave: bool) -> u64 {
-    if more < limit / 4 || gave && more < limit / 2 { FLOOR } else { 0 }
+    if more < limit / 4 || gave && more < limit / 2 { MEMORY_FLOOR } else { 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMIT: u64 = 100 * FLOOR;
-    const PIECE: u64 = FLOOR / 2;
+    const LIMIT: u64 = 100 * MEMORY_FLOOR;
+    const PIECE: u64 = MEMORY_FLOOR / 2;
 
     fn memory(sockets: u32) -> SocketMemory {
         let mut memory = SocketMemory::new(LIMIT, sockets as usize);
@@ -220,7 +220,7 @@ mod tests {
         let (mut memory, mut used) = (memory(200), [0; 200]);
         fill(&mut memory, &mut used, 0..200);
         assert!(used.is_sorted_by(|a, b| a >= b) && used[0] == LIMIT / 2, "{used:?}");
-        assert!(used[20] == FLOOR && used[199] == 0, "a quarter beyond, the rest get none");
+        assert!(used[20] == MEMORY_FLOOR && used[199] == 0, "a quarter beyond, the rest get none");
         assert_eq!(memory.held(), used.iter().sum());
         assert!(memory.held() >= LIMIT / 4 * 5 && memory.held() < LIMIT / 4 * 5 + PIECE);
         (0..200).for_each(|index| memory.forget(index));
@@ -237,25 +237,25 @@ mod tests {
         for _ in 0..1000 {
             used[0] = 0;
             fill(&mut memory, &mut used, 0..1);
-            assert_eq!((used[0], memory.allowed(0, FLOOR)), (FLOOR, 0));
+            assert_eq!((used[0], memory.allowed(0, MEMORY_FLOOR)), (MEMORY_FLOOR, 0));
         }
         // What the other gave back others take, and it has its floor all the same.
         used[1] = 0;
-        assert_eq!(memory.allowed(1, 0), FLOOR);
+        assert_eq!(memory.allowed(1, 0), MEMORY_FLOOR);
         fill(&mut memory, &mut used, 2..300);
         assert_eq!(memory.allowed(299, used[299]), 0);
         fill(&mut memory, &mut used, 1..2);
-        assert_eq!(used[1], FLOOR);
+        assert_eq!(used[1], MEMORY_FLOOR);
         assert!(memory.held() < LIMIT / 2 * 3);
     }
 
     #[test]
     fn a_review_finds_what_was_given_back_whoever_gave_it() {
         let mut memory = memory(100);
-        (0..100).for_each(|index| memory.note(index, FLOOR));
+        (0..100).for_each(|index| memory.note(index, MEMORY_FLOOR));
         assert_eq!((memory.held(), memory.wants_review()), (LIMIT, true));
         // All but the last ten were read, and nothing more comes to them.
-        let used = |index| if index < 90 { 0 } else { FLOOR };
+        let used = |index| if index < 90 { 0 } else { MEMORY_FLOOR };
         let mut seen = 0;
         while memory.wants_review() {
             for index in memory.take_due() {
@@ -265,19 +265,19 @@ mod tests {
             }
         }
         assert_eq!(seen, 4 * REVIEW_MAX, "until half of the limit is held, and no further");
-        assert_eq!(memory.held(), LIMIT - 64 * FLOOR);
+        assert_eq!(memory.held(), LIMIT - 64 * MEMORY_FLOOR);
     }
 
     #[test]
     fn one_that_is_cut_is_looked_at_until_it_is_not() {
         let mut memory = memory(2);
-        memory.note(1, FLOOR);
+        memory.note(1, MEMORY_FLOOR);
         memory.set_cut(1, true);
         memory.set_cut(1, true);
         for _ in 0..3 {
             assert!(memory.is_cut(1) && memory.wants_review());
             assert_eq!(memory.take_due().collect::<Vec<_>>(), [1]);
-            memory.reviewed(1, FLOOR);
+            memory.reviewed(1, MEMORY_FLOOR);
         }
         memory.set_cut(1, false);
         assert!(!memory.is_cut(1) && !memory.wants_review());

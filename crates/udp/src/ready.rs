@@ -6,7 +6,7 @@
 /// No neighbour in the list.
 const NONE: u32 = u32::MAX;
 /// Not on the list.
-const OFF: ReadyLink = ReadyLink { prev: NONE, next: NONE, on: false };
+const OFF_LIST: ReadyLink = ReadyLink { prev: NONE, next: NONE, on: false };
 
 #[derive(Clone, Copy, Debug)]
 struct ReadyLink {
@@ -30,7 +30,7 @@ impl ReadyList {
 
     /// Makes a place for one more socket.
     pub(crate) fn grow(&mut self) {
-        self.links.push(OFF);
+        self.links.push(OFF_LIST);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -61,7 +61,7 @@ impl ReadyList {
     /// Takes a socket off; false where it was not on the list.
     pub(crate) fn remove(&mut self, index: u32) -> bool {
         let link = match self.links.get_mut(index as usize) {
-            Some(link) if link.on => core::mem::replace(link, OFF),
+            Some(link) if link.on => core::mem::replace(link, OFF_LIST),
             _ => return false,
         };
         match self.links.get_mut(link.prev as usize) {

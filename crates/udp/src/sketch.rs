@@ -22,10 +22,10 @@
 //!
 //! # Under flood
 //! Reachable by any sender, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in each
-//! of [`ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products and
-//! six counters (IPv4: three and four). Nothing is evicted; forged sources raise every estimate by
-//! their part of e^2/width at most, but for the 2 %. Which counters they hit depends on the secret
-//! keys.
+//! of [`SKETCH_ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products
+//! and six counters (IPv4: three and four). Nothing is evicted; forged sources raise every estimate
+//! by their part of e^2/width at most, but for the 2 %. Which counters they hit depends on the
+//! secret keys.
 
 mod halving;
 
@@ -37,9 +37,9 @@ use floodwall_base::{HashKey, Instant, limits};
 use halving::SketchHalving;
 
 /// Rows of each sketch: the chance of an estimate beyond the bound is e^2 to the minus this.
-const ROWS: usize = 2;
+const SKETCH_ROWS: usize = 2;
 /// Lengths of prefix.
-const LENGTHS: usize = 3;
+const PREFIX_LENGTHS: usize = 3;
 
 /// A count-min sketch of bytes granted per prefix, with decay. `WIDTH` counters in a row: a power
 /// of two, to 65,536.
@@ -49,7 +49,7 @@ pub(crate) struct PrefixSketch<const WIDTH: usize = { limits::UDP_FAIR_CELLS }> 
     /// Nanoseconds.
     tick: u64,
     /// The rows of each length, the longest prefix first.
-    rows: Box<[[SketchHalving; WIDTH]; ROWS * LENGTHS]>,
+    rows: Box<[[SketchHalving; WIDTH]; SKETCH_ROWS * PREFIX_LENGTHS]>,
 }
 
 /// Secrets of the hash: the initial value of a sum in each family, and a factor for each 32-bit
@@ -64,13 +64,13 @@ struct SketchKeys {
 
 /// Where the counters of a source are, towards one scope, the longest prefix first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SketchCells<const N: usize>([[usize; ROWS]; N]);
+pub(crate) struct SketchCells<const N: usize>([[usize; SKETCH_ROWS]; N]);
 
 /// What one look found of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SketchLook<const N: usize> {
     places: SketchCells<N>,
-    cells: [[SketchHalving; ROWS]; N],
+    cells: [[SketchHalving; SKETCH_ROWS]; N],
     /// What each of its prefixes was granted lately, the longest first: never less than it was.
     pub(crate) granted: [f64; N],
 }
@@ -136,10 +136,10 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
     /// Looks what was granted lately, at a tick. Two loads for each length.
     #[inline(always)]
     pub(crate) fn look<const N: usize>(&self, places: SketchCells<N>, tick: u64) -> SketchLook<N> {
-        let (mut cells, mut granted) = ([[SketchHalving::NOTHING; ROWS]; N], [0.0; N]);
+        let (mut cells, mut granted) = ([[SketchHalving::NOTHING; SKETCH_ROWS]; N], [0.0; N]);
         let lengths = self.rows.as_chunks().0.iter().zip(places.0).zip(&mut cells);
         for (((rows, places), found), granted) in lengths.zip(&mut granted) {
-            let rows: &[_; ROWS] = rows;
+            let rows: &[_; SKETCH_ROWS] = rows;
             for ((row, place), found) in rows.iter().zip(places).zip(&mut *found) {
                 *found = row.get(place).copied().unwrap_or(SketchHalving::NOTHING);
             }
@@ -154,7 +154,7 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
     pub(crate) fn grant<const N: usize>(&mut self, look: &SketchLook<N>, weight: u32, tick: u64) {
         let lengths = self.rows.as_chunks_mut().0.iter_mut().zip(look.places.0).zip(look.cells);
         for (((rows, places), found), granted) in lengths.zip(look.granted) {
-            let rows: &mut [_; ROWS] = rows;
+            let rows: &mut [_; SKETCH_ROWS] = rows;
             let least = SketchHalving::of(granted + f64::from(weight), tick);
             for ((row, place), found) in rows.iter_mut().zip(places).zip(found) {
                 if let Some(cell) = row.get_mut(place) {
@@ -166,8 +166,9 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 }
 
 /// Rows without any weight, one after the other: all of them may not fit on a stack.
-fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[SketchHalving; WIDTH]; ROWS]> {
-    let rows: Box<[_]> = (0..ROWS).map(|_| [SketchHalving::NOTHING; WIDTH]).collect();
+fn empty<const WIDTH: usize, const SKETCH_ROWS: usize>()
+-> Box<[[SketchHalving; WIDTH]; SKETCH_ROWS]> {
+    let rows: Box<[_]> = (0..SKETCH_ROWS).map(|_| [SketchHalving::NOTHING; WIDTH]).collect();
     match rows.try_into() {
         Ok(rows) => rows,
         Err(_) => unreachable!("as many rows as were collected"),

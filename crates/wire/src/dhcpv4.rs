@@ -22,11 +22,11 @@ pub const SERVER_PORT: u16 = 67;
 /// The client's UDP port.
 pub const CLIENT_PORT: u16 = 68;
 /// The magic cookie, which distinguishes options from BOOTP's vendor area (RFC 2131 section 3).
-const COOKIE: [u8; 4] = [99, 130, 83, 99];
+const MAGIC_COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// Ethernet's number in `htype`.
-const ETHERNET: u8 = 1;
-const PAD: u8 = 0;
-const END: u8 = 255;
+const HTYPE_ETHERNET: u8 = 1;
+const OPTION_PAD: u8 = 0;
+const OPTION_END: u8 = 255;
 
 /// Numbers of options (RFC 2132, RFC 3397, RFC 3442).
 pub mod option {
@@ -131,10 +131,10 @@ impl<'a> Dhcpv4Message<'a> {
         if !matches!(fixed[0], 1 | 2) {
             return Err(Dhcpv4Error::Op);
         }
-        if fixed[1] != ETHERNET || fixed[2] != 6 {
+        if fixed[1] != HTYPE_ETHERNET || fixed[2] != 6 {
             return Err(Dhcpv4Error::Hardware);
         }
-        if field::bytes::<236, 4, _>(fixed) != COOKIE {
+        if field::bytes::<236, 4, _>(fixed) != MAGIC_COOKIE {
             return Err(Dhcpv4Error::Cookie);
         }
         let mut walk = message.options();
@@ -262,13 +262,13 @@ impl<'a> Iterator for Dhcpv4Options<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.rest {
-                [] | [END, ..] => {
+                [] | [OPTION_END, ..] => {
                     self.rest = &[];
                     if !self.next_area() {
                         return None;
                     }
                 }
-                [PAD, rest @ ..] => self.rest = rest,
+                [OPTION_PAD, rest @ ..] => self.rest = rest,
                 [code, len, rest @ ..] if usize::from(*len) <= rest.len() => {
                     let (value, rest) = rest.split_at(usize::from(*len));
                     self.rest = rest;
@@ -317,14 +317,14 @@ impl Dhcpv4Fields {
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let mut fixed = [0; FIXED_LEN];
-        field::put::<0, 4, _>(&mut fixed, [u8::from(self.is_reply) + 1, ETHERNET, 6, 0]);
+        field::put::<0, 4, _>(&mut fixed, [u8::from(self.is_reply) + 1, HTYPE_ETHERNET, 6, 0]);
         field::put_long::<4, _>(&mut fixed, self.xid);
         field::put_word::<8, _>(&mut fixed, self.secs);
         field::put_word::<10, _>(&mut fixed, u16::from(self.wants_broadcast) << 15);
         field::put::<12, 4, _>(&mut fixed, self.ciaddr.octets());
         field::put::<16, 4, _>(&mut fixed, self.yiaddr.octets());
         field::put::<28, 6, _>(&mut fixed, self.chaddr.0);
-        field::put::<236, 4, _>(&mut fixed, COOKIE);
+        field::put::<236, 4, _>(&mut fixed, MAGIC_COOKIE);
         let mut writer = FieldWriter::new(out);
         writer.put(&fixed);
         for (code, value) in options {
@@ -334,9 +334,9 @@ impl Dhcpv4Fields {
                 writer.put(piece);
             }
         }
-        writer.put(&[END]);
+        writer.put(&[OPTION_END]);
         while writer.len() < MESSAGE_LEN_MIN {
-            writer.put(&[PAD]);
+            writer.put(&[OPTION_PAD]);
         }
         writer.finish()
     }

@@ -20,7 +20,7 @@ pub const HEADER_LEN: usize = 8;
 /// How long a host may take to answer a query of the first version (RFC 9776 section 7.2.1).
 const MAX_RESPONSE_V1: Duration = Duration::from_secs(10);
 /// A unit of the maximum response code, in milliseconds.
-const TENTH: u64 = 100;
+const TENTH_MILLIS: u64 = 100;
 
 /// The type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -71,7 +71,7 @@ impl GroupProtocol for Ipv4Addr {
         ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
-        let tenths = query.max_response.as_millis() as u64 / TENTH;
+        let tenths = query.max_response.as_millis() as u64 / TENTH_MILLIS;
         let code = match query.generation {
             Generation::First => 0,
             // Zero would be the first version.
@@ -127,13 +127,13 @@ fn query(
     };
     match *rest {
         [] if code == 0 => Ok(old(Generation::First, MAX_RESPONSE_V1)),
-        [] => Ok(old(Generation::Second, Duration::from_millis(u64::from(code) * TENTH))),
+        [] => Ok(old(Generation::Second, Duration::from_millis(u64::from(code) * TENTH_MILLIS))),
         [flags, interval, high, low, ref rest @ ..] => {
             let count = u16::from_be_bytes([high, low]);
             let (sources, _) = Sources::take(rest, count).ok_or(GroupMessageError::Sources)?;
             Ok(GroupQuery {
                 generation: Generation::Third,
-                max_response: Duration::from_millis(decode_8(code) * TENTH),
+                max_response: Duration::from_millis(decode_8(code) * TENTH_MILLIS),
                 suppress: flags & 8 != 0,
                 robustness: flags & 7,
                 interval: Duration::from_secs(decode_8(interval)),

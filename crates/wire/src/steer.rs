@@ -34,9 +34,9 @@ const ICMP_HEADER: usize = 8;
 /// Extension headers of a quoted packet that are stepped over.
 const QUOTED_HEADERS_MAX: usize = 4;
 /// The ports of a DHCP server and client (RFC 2131 section 4.1).
-const DHCP: (u16, u16) = (67, 68);
+const DHCP_PORTS: (u16, u16) = (67, 68);
 /// The ports of a DHCPv6 server and client (RFC 8415 section 7.2). Servers answer from any port.
-const DHCPV6: (u16, u16) = (dhcpv6::SERVER_PORT, dhcpv6::CLIENT_PORT);
+const DHCPV6_PORTS: (u16, u16) = (dhcpv6::SERVER_PORT, dhcpv6::CLIENT_PORT);
 
 /// The owner of an Ethernet frame.
 #[must_use]
@@ -210,8 +210,8 @@ fn flow(
     let ports = behind.first_chunk::<4>()?;
     let (src_port, dst_port) = (field::word::<0, _>(ports), field::word::<2, _>(ports));
     let is_dhcp = match dst_addr {
-        IpAddr::V4(_) => (src_port, dst_port) == DHCP || (dst_port, src_port) == DHCP,
-        IpAddr::V6(_) => dst_port == DHCPV6.1 || (dst_port, src_port) == DHCPV6,
+        IpAddr::V4(_) => (src_port, dst_port) == DHCP_PORTS || (dst_port, src_port) == DHCP_PORTS,
+        IpAddr::V6(_) => dst_port == DHCPV6_PORTS.1 || (dst_port, src_port) == DHCPV6_PORTS,
     };
     if is_dhcp && protocol == IpProtocol::UDP {
         return None;

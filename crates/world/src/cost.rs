@@ -194,13 +194,13 @@ impl CostTable {
 }
 
 /// The table that `floodwall cost --write` last made: the machine and the day are in the file.
-const MEASURED: &str = include_str!("../data/cost.txt");
+const MEASURED_COSTS: &str = include_str!("../data/cost.txt");
 
 impl Default for CostTable {
     /// The machine that was measured last (`data/cost.txt`).
     fn default() -> Self {
         static TABLE: LazyLock<CostTable> =
-            LazyLock::new(|| MEASURED.parse().unwrap_or(CostTable::ASSUMED));
+            LazyLock::new(|| MEASURED_COSTS.parse().unwrap_or(CostTable::ASSUMED));
         *TABLE
     }
 }
@@ -296,15 +296,15 @@ mod tests {
 
     #[test]
     fn the_stored_table_is_whole_and_says_where_it_is_from() {
-        let table: CostTable = MEASURED.parse().unwrap();
+        let table: CostTable = MEASURED_COSTS.parse().unwrap();
         assert_eq!(table, CostTable::default());
         for (name, price) in CostTable::default().prices_mut() {
             let line = |line: &str| line.split_whitespace().next() == Some(name);
-            assert!(MEASURED.lines().any(line), "{name} was not measured");
+            assert!(MEASURED_COSTS.lines().any(line), "{name} was not measured");
             assert!(*price > Picos(0) || name == "probe_hit", "{name} costs nothing");
         }
         for word in ["# machine:", "# date:", "# kernel:", "# build:"] {
-            assert!(MEASURED.contains(word), "{word}");
+            assert!(MEASURED_COSTS.contains(word), "{word}");
         }
     }
 

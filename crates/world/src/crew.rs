@@ -8,8 +8,8 @@
 //! the order depends on the world's order only.
 //!
 //! # Under flood
-//! Reachable by peers with packets that are handed over. Bound: [`HANDOFFS`] packets of one turn,
-//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the new packet is
+//! Reachable by peers with packets that are handed over. Bound: [`TURN_HANDOFFS`] packets of one
+//! turn, [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the new packet is
 //! dropped and counted ([`crate::NodeStats::handoff_lost`]); a packet to be sent also when more
 //! than [`HANDOFF_OUTGOING_MAX`] wait.
 
@@ -22,7 +22,7 @@ use floodwall_wire::steer;
 use crate::node_config::NodeId;
 
 /// Maximum packets that one worker hands over in a turn.
-pub(crate) const HANDOFFS: usize = 256;
+pub(crate) const TURN_HANDOFFS: usize = 256;
 
 /// The workers of one host, the control shard's first.
 pub(crate) struct SimulatedWorkers {
@@ -85,7 +85,7 @@ impl SimulatedMembership {
         Some(Self {
             crew,
             reader: domain.reader().ok()?,
-            handoff: HandoffList::new(HANDOFFS),
+            handoff: HandoffList::new(TURN_HANDOFFS),
             inbox: HandoffList::new(HANDOFF_RING),
             handed: HandoffList::new(BURST_MAX),
             own,

@@ -2,7 +2,8 @@
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
 //! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
-//! another port; some of them a second time, beside a program on their core that only takes
+//! another port; and as routers, datagrams to random destinations behind them (`router.rs`); some
+//! of them a second time, beside a program on their core that only takes
 //! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
 //! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
 //! exchange a line, `honest_rate` a second, in
@@ -11,6 +12,7 @@
 //! session, or others use the cores, run it in a control group of its own.
 
 mod clients;
+mod router;
 mod tables;
 mod trials;
 mod victims;
@@ -40,10 +42,19 @@ pub(crate) enum Flood {
     Rst,
     /// Datagrams of invented sources, to another port with a service.
     Udp,
+    /// Datagrams through a router, to random destinations behind a host.
+    Routed,
+    /// The same to random destinations on that host's link.
+    OnLink,
 }
 
 impl Flood {
-    const ALL: [Self; 4] = [Self::Syn, Self::Ack, Self::Rst, Self::Udp];
+    const ALL: [Self; 6] = [Self::Syn, Self::Ack, Self::Rst, Self::Udp, Self::Routed, Self::OnLink];
+
+    /// Whether the victim is a router.
+    const fn is_transit(self) -> bool {
+        matches!(self, Self::Routed | Self::OnLink)
+    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -51,6 +62,8 @@ impl Flood {
             Self::Ack => "ack",
             Self::Rst => "rst",
             Self::Udp => "udp",
+            Self::Routed => "routed",
+            Self::OnLink => "on-link",
         }
     }
 }
@@ -115,6 +128,11 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// How long a flood has to rise.
+    const fn rises(&self) -> core::time::Duration {
+        if self.least { trials::RISES_QUICK } else { trials::RISES }
+    }
+
     /// Which victim meets which flood. A load is met by all before the next comes.
     fn cases(&self) -> Vec<TrialCase> {
         let loads = if self.least { 1 } else { self.vary.loads.len() };

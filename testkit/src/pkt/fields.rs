@@ -94,9 +94,8 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         // Linux counts what is lost until it is delivered, also once it was sent again.
         ("tcpi_lost", segments(info.lost_so_far)),
         ("tcpi_retrans", segments(info.repeated)),
-        // By time, and not by a number of segments: the number of RFC 5681.
-        ("tcpi_reordering", 3),
-        ("tcpi_reord_seen", info.is_reordered.into()),
+        ("tcpi_reordering", info.reordering.into()),
+        ("tcpi_reord_seen", info.reordered.into()),
         ("tcpi_rcv_mss", i64::from(info.rcv_mss)),
         ("SK_MEMINFO_RMEM_ALLOC", i64::from(info.readable)),
         ("SK_MEMINFO_RCVBUF", i64::from(info.receive_limit)),

@@ -79,12 +79,6 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::Linux,
-        what: "the extent of reordering is counted in segments (tcpi_reordering)",
-        why: "reordering is waited for by time alone (RFC 8985 section 6.2)",
-        is: |it| it.failure.what.contains("tcpi_reordering is 3"),
-    },
-    Difference {
-        profile: Profile::Linux,
         what: "a loss leaves a threshold of 0.7 windows, whatever was in flight",
         why: "of 0.7 of what was in flight (RFC 9438 section 4.6)",
         is: |it| it.found_less("tcpi_snd_ssthresh"),

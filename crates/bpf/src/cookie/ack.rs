@@ -6,7 +6,7 @@
 //! instance with the same secret made it; data and FIN may come with it. What a proven flow sends
 //! next has other numbers, so the caller notes the flow.
 
-use super::seal::{MARKS, SPOKEN, say, seal};
+use super::seal::{OPTION_BITS, TIMESTAMPS_SPOKEN, say, seal};
 use super::segment::{SegmentFamily, families, read};
 use super::tables::{Desk, KeyTable, Offer};
 use super::{Maps, at, begin, count, find_epoch, find_listener, options, read_clock, stack};
@@ -96,8 +96,8 @@ pub(super) fn open(a: &mut Assembler, maps: &Maps, family: SegmentFamily, ways: 
         .jump_if(Register::R1, JumpCondition::Equal, 0, sealed)
         .load(AccessSize::Word, Register::R3, Register::R9, at::ECHO)
         .wire(Register::R3, Width::Word)
-        .compute(Register::R3, Operation::And, MARKS)
-        .compute(Register::R3, Operation::Or, SPOKEN);
+        .compute(Register::R3, Operation::And, OPTION_BITS)
+        .compute(Register::R3, Operation::Or, TIMESTAMPS_SPOKEN);
     a.place(sealed);
     // The flags' byte, and by it the key.
     a.load(AccessSize::Word, Register::R2, Register::R9, at::COOKIE)

@@ -11,13 +11,13 @@ use crate::siphash::{self, CAREFUL, FAST};
 use crate::{AccessSize, Assembler, Label, Operation, Register};
 
 /// Set in the byte of option bits where timestamps are spoken.
-pub(super) const SPOKEN: i32 = 0x80;
+pub(super) const TIMESTAMPS_SPOKEN: i32 = 0x80;
 /// The option bits of a timestamp.
-pub(super) const MARKS: i32 = 0x3f;
+pub(super) const OPTION_BITS: i32 = 0x3f;
 /// Nanoseconds of a tick of our timestamps, as a power of two.
-const TICK: i32 = 20;
+const TIMESTAMP_TICK_LOG2: i32 = 20;
 /// Where in the hash of a flow the bits are by which its clock is shifted.
-const SHIFT: i32 = 24;
+const CLOCK_SHIFT_AT: i32 = 24;
 
 /// Puts the client's sequence number (`R1`), flags (`R2`) and option bits (`R3`) behind the words
 /// of the flow.
@@ -76,13 +76,13 @@ pub(super) fn hash_flow(a: &mut Assembler, family: SegmentFamily) {
 pub(super) fn timestamp(a: &mut Assembler, family: SegmentFamily) {
     a.store(AccessSize::Word, Register::R9, at::CLOCK, Register::R1);
     hash_flow(a, family);
-    a.compute(Register::R0, Operation::ShiftRight, SHIFT)
+    a.compute(Register::R0, Operation::ShiftRight, CLOCK_SHIFT_AT)
         .load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
-        .compute(Register::R1, Operation::ShiftRight, TICK)
+        .compute(Register::R1, Operation::ShiftRight, TIMESTAMP_TICK_LOG2)
         .compute_word_reg(Register::R1, Operation::Add, Register::R0)
         .load(AccessSize::Word, Register::R2, Register::R9, at::CLOCK)
         .copy(Register::R3, Register::R1)
-        .compute_word(Register::R3, Operation::And, !MARKS)
+        .compute_word(Register::R3, Operation::And, !OPTION_BITS)
         .compute_word_reg(Register::R3, Operation::Or, Register::R2)
         // A tick of the marks back where it is ahead: without a branch.
         .compute_word_reg(Register::R1, Operation::Subtract, Register::R3)

@@ -15,7 +15,7 @@ pub(super) const TCP_BYTES: i16 = 20;
 pub(super) const OPTIONS_MAX: i16 = 40;
 const TCP: i32 = 6;
 /// The flags that say what a segment is: ACK, RST, SYN, FIN.
-const KIND: i32 = 0x17;
+const KIND_FLAGS: i32 = 0x17;
 const SYN: i32 = 0x02;
 
 /// The family of a packet.
@@ -102,7 +102,7 @@ pub fn find_syn(a: &mut Assembler, syn: Label, other: Label) {
         .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 9)
         .jump_if(Register::R1, JumpCondition::Differs, TCP, other)
         .load(AccessSize::Byte, Register::R1, Register::R7, SegmentFamily::V4.l4() + 13)
-        .compute(Register::R1, Operation::And, KIND)
+        .compute(Register::R1, Operation::And, KIND_FLAGS)
         .jump_if(Register::R1, JumpCondition::Differs, SYN, other)
         .load(AccessSize::Byte, Register::R1, Register::R7, L3)
         .jump_if(Register::R1, JumpCondition::Differs, 0x45, other)
@@ -118,7 +118,7 @@ pub fn find_syn(a: &mut Assembler, syn: Label, other: Label) {
     );
     reach(a, SegmentFamily::V6.l4() + TCP_BYTES, other);
     a.load(AccessSize::Byte, Register::R1, Register::R7, SegmentFamily::V6.l4() + 13)
-        .compute(Register::R1, Operation::And, KIND)
+        .compute(Register::R1, Operation::And, KIND_FLAGS)
         .jump_if(Register::R1, JumpCondition::Equal, SYN, syn)
         .jump(other);
 }

@@ -6,7 +6,7 @@
 //! it is behind, and stays awake for ten seconds from then on. Waking loses no handshake: every
 //! sequence number of the cache is a cookie too.
 
-use super::seal::{SPOKEN, say, seal, timestamp};
+use super::seal::{TIMESTAMPS_SPOKEN, say, seal, timestamp};
 use super::segment::{OwnAddresses, SegmentFamily, families, header_sum, read, source};
 use super::tables::{Desk, KeyTable, Offer};
 use super::{
@@ -22,9 +22,9 @@ pub(super) const AGREED_ECN: i32 = 8;
 pub(super) const AGREED_SCALE: i32 = 16;
 
 /// Nanoseconds of a window in which SYNs are counted, as a power of two: 134 ms.
-pub(super) const WINDOW: i32 = 27;
+pub(super) const SYN_WINDOW_LOG2: i32 = 27;
 /// SYNs in a window that wake the program: 10,000 a second.
-pub(super) const WAKES: i32 = 1_342;
+pub(super) const SYN_WINDOW_WAKES: i32 = 1_342;
 /// How long it stays awake.
 pub(super) const AWAKE_NANOS: u64 = 10_000_000_000;
 
@@ -32,7 +32,7 @@ pub(super) const AWAKE_NANOS: u64 = 10_000_000_000;
 /// bits for each from the lowest, 15 being none. As in `cookie.rs` of `syncache`.
 const MSS_V4: [i32; 7] = [536, 1220, 1360, 1400, 1440, 1460, 8960];
 const MSS_V6: [i32; 7] = [1220, 1280, 1360, 1380, 1420, 1440, 8940];
-const SCALES: u64 = 0x0777_7766_5433_2211;
+const COOKIE_SCALES: u64 = 0x0777_7766_5433_2211;
 
 /// Where a SYN leaves the program. `R6` is the context, `R7` to `R9` as [`super`] says.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ fn awake(a: &mut Assembler, asleep: Label) {
     let word = |word: Desk| word.offset();
     a.load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
         .copy(Register::R4, Register::R0)
-        .compute(Register::R4, Operation::ShiftRight, WINDOW)
+        .compute(Register::R4, Operation::ShiftRight, SYN_WINDOW_LOG2)
         .load(AccessSize::Double, Register::R5, Register::R1, word(Desk::Window))
         .jump_if_reg(Register::R4, JumpCondition::Equal, Register::R5, same)
         .store(AccessSize::Double, Register::R1, word(Desk::Window), Register::R4)
@@ -120,7 +120,7 @@ fn awake(a: &mut Assembler, asleep: Label) {
         .load(AccessSize::Double, Register::R3, Register::R1, word(Desk::AwakeUntil))
         .load(AccessSize::Double, Register::R2, Register::R1, word(Desk::Pressed))
         .jump_if(Register::R2, JumpCondition::Differs, 0, wakes)
-        .jump_if(Register::R5, JumpCondition::AtLeast, WAKES, wakes)
+        .jump_if(Register::R5, JumpCondition::AtLeast, SYN_WINDOW_WAKES, wakes)
         .jump_if_reg(Register::R3, JumpCondition::Above, Register::R0, awake)
         .jump(asleep);
     a.place(wakes);
@@ -201,7 +201,7 @@ pub(super) fn make(a: &mut Assembler, maps: &Maps, family: SegmentFamily, none: 
         .compute(Register::R2, Operation::ShiftLeft, 2)
         .compute_reg(Register::R1, Operation::Or, Register::R2)
         .copy(Register::R2, Register::R1)
-        .compute(Register::R2, Operation::Or, SPOKEN)
+        .compute(Register::R2, Operation::Or, TIMESTAMPS_SPOKEN)
         .store(AccessSize::Word, Register::R9, at::MARKS, Register::R2);
     timestamp(a, family);
     a.place(sealed);
@@ -224,7 +224,7 @@ fn kept(a: &mut Assembler, family: SegmentFamily) {
     a.load(AccessSize::Word, Register::R1, Register::R9, at::SCALE)
         .compute(Register::R1, Operation::And, 0xf)
         .compute(Register::R1, Operation::ShiftLeft, 2)
-        .set_wide(Register::R2, SCALES)
+        .set_wide(Register::R2, COOKIE_SCALES)
         .compute_reg(Register::R2, Operation::ShiftRight, Register::R1)
         .compute(Register::R2, Operation::And, 7)
         .compute(Register::R2, Operation::ShiftLeft, 3)

@@ -11,7 +11,7 @@ use super::memory::MemoryRegion;
 use super::run::Run;
 
 /// Where the state is in what a look-up gives.
-const STATE: usize = 72;
+const SOCKET_STATE_AT: usize = 72;
 
 /// One socket.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +109,7 @@ impl Run<'_> {
                 let fields = socket.fields.as_ref().ok_or(InterpreterFault::NoMemory)?;
                 fields.get(at..at + len).ok_or(InterpreterFault::OutOfBounds)
             }
-            false if at == STATE && len == 4 => Ok(match socket.state {
+            false if at == SOCKET_STATE_AT && len == 4 => Ok(match socket.state {
                 1 if cfg!(target_endian = "little") => &[1, 0, 0, 0],
                 1 => &[0, 0, 0, 1],
                 10 if cfg!(target_endian = "little") => &[10, 0, 0, 0],

@@ -9,8 +9,8 @@ use floodwall_stack::{TapFilter, TapProtocol, TapSide};
 /// Conditions of a filter at most.
 const CONDITIONS_MAX: usize = 8;
 /// What a filter may consist of.
-const WORDS: &str = "use ip, ip6, arp, tcp, udp, icmp, icmp6; [src|dst] host ADDRESS, net PREFIX, \
-                     port PORT; joined by `and`";
+const FILTER_USE: &str = "use ip, ip6, arp, tcp, udp, icmp, icmp6; [src|dst] host ADDRESS, \
+                          net PREFIX, port PORT; joined by `and`";
 
 /// Reads a filter; the empty one lets everything pass.
 ///
@@ -40,7 +40,7 @@ pub(crate) fn read_filter(text: &str) -> Result<TapFilter, String> {
                 let kind = if side == TapSide::Any { Some(word) } else { words.next() };
                 end(&mut filter, side, kind, &mut words)?;
             }
-            other => return Err(format!("filter: {other:?} is not known; {WORDS}")),
+            other => return Err(format!("filter: {other:?} is not known; {FILTER_USE}")),
         }
         conditions += 1;
         if conditions > CONDITIONS_MAX {
@@ -56,7 +56,7 @@ fn end<'a>(
     kind: Option<&'a str>,
     words: &mut impl Iterator<Item = &'a str>,
 ) -> Result<(), String> {
-    let odd = |what: &str| format!("filter: {what}; {WORDS}");
+    let odd = |what: &str| format!("filter: {what}; {FILTER_USE}");
     let (kind, value) = match kind {
         Some(kind @ ("host" | "net" | "port")) => {
             (kind, words.next().ok_or_else(|| odd(&format!("{kind} lacks its value")))?)

@@ -20,11 +20,11 @@ use crate::exit::Exit;
 use crate::socket::{REQUEST_MAX, path};
 
 /// How long a read waits until signals are looked at.
-const STEP: Duration = Duration::from_millis(200);
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
 /// Bytes of the longest block that is believed.
 const BLOCK_MAX: usize = 1 << 20;
 /// The type of a block with a packet.
-const PACKET: u32 = 6;
+const PACKET_BLOCK: u32 = 6;
 
 /// Captures until a limit or a signal.
 pub(crate) fn capture(args: &CaptureArgs) -> Exit {
@@ -63,7 +63,9 @@ pub(crate) fn capture(args: &CaptureArgs) -> Exit {
         // Without it the signal ends the process; the file is valid then, too.
         let _ = signal_hook::flag::register(signal, Arc::clone(&ends));
     }
-    let sent = stream.set_read_timeout(Some(STEP)).and_then(|()| stream.write_all(line.as_bytes()));
+    let sent = stream
+        .set_read_timeout(Some(READ_TIMEOUT))
+        .and_then(|()| stream.write_all(line.as_bytes()));
     let copied = sent
         .map_err(CaptureError::Instance)
         .and_then(|()| copy(&mut stream, &mut out, &|| ends.load(Ordering::Relaxed)));
@@ -196,7 +198,7 @@ fn whole_blocks(bytes: &[u8], counts: &mut CaptureCounts) -> io::Result<usize> {
         if bytes.len() < at + len {
             return Ok(at);
         }
-        counts.packets += u64::from(kind == PACKET);
+        counts.packets += u64::from(kind == PACKET_BLOCK);
         counts.bytes += len as u64;
         at += len;
     }
@@ -226,8 +228,8 @@ mod tests {
 
     #[test]
     fn only_whole_blocks_are_written() {
-        let whole = [block(0x0a0d_0d0a, 28), block(PACKET, 64)].concat();
-        let all = [whole.clone(), block(PACKET, 100)[..99].to_vec()].concat();
+        let whole = [block(0x0a0d_0d0a, 28), block(PACKET_BLOCK, 64)].concat();
+        let all = [whole.clone(), block(PACKET_BLOCK, 100)[..99].to_vec()].concat();
         for cut in [1, 13, 28, 40, 100] {
             let mut out = Vec::new();
             let mut pieces = Pieces(vec![all[..cut].to_vec(), all[cut..].to_vec()]);
@@ -235,7 +237,7 @@ mod tests {
             assert_eq!((counts, &out), (CaptureCounts { packets: 1, bytes: 92 }, &whole));
         }
         // A length that no block has.
-        let mut pieces = Pieces(vec![[PACKET, 4].map(u32::to_ne_bytes).concat()]);
+        let mut pieces = Pieces(vec![[PACKET_BLOCK, 4].map(u32::to_ne_bytes).concat()]);
         assert!(matches!(
             copy(&mut pieces, &mut Vec::new(), &|| false),
             Err(CaptureError::Instance(_))

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  the table is right about every flood of the drill, within a factor of 1.5
   1  it is not (a debug build, a busy machine, or units that do not count what is done)
@@ -27,13 +27,13 @@ Example:
   floodwall cost --write costs.txt     for `floodwall drill --sim --costs costs.txt`";
 
 /// The table is wrong about a flood.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// It could not be measured or written.
 pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall cost`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct CostArgs {
     /// One JSON document on standard output; words for humans go to standard error
     #[arg(long)]
@@ -65,7 +65,7 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
         .and_then(|report| tell(args, &report).map(|()| report.passed));
     match told {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall cost: {error}");
             NOT_RUN.into()

@@ -19,7 +19,7 @@ use floodwall_drill::{
 use crate::html::{self, HtmlPage};
 use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  every floor holds
   1  a floor does not hold
@@ -31,13 +31,13 @@ Example:
   sudo floodwall drill --tap      the Linux kernel as the honest client";
 
 /// A floor does not hold.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The drill could not be run, for a usage error too.
 pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall drill`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DrillArgs {
     /// In a simulated world, in virtual time: the same seed gives the same report, byte for byte
     #[arg(long)]
@@ -100,7 +100,7 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
     let told = report.map_err(Into::into);
     match told.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall drill: {error}");
             NOT_RUN.into()

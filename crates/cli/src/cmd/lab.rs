@@ -16,7 +16,7 @@ use floodwall_lab::{
 use crate::html::{self, HtmlPage};
 use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
   0  every claim holds
   1  a claim does not hold
@@ -33,17 +33,17 @@ Example:
   floodwall lab redraw /tmp/header-pull";
 
 /// A claim does not hold.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The plan could not be run.
 const NOT_RUN: u8 = 2;
 /// The word that names plans instead of running one.
-const LIST: &str = "list";
+const LIST_ARGUMENT: &str = "list";
 /// The word that draws the plots of kept results again.
-const REDRAW: &str = "redraw";
+const REDRAW_ARGUMENT: &str = "redraw";
 
 /// `floodwall lab`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct LabArgs {
     /// A plan's name, a path to a plan (TOML), `list` for the names, or `redraw` to draw the plots
     /// of kept results again
@@ -67,13 +67,13 @@ pub(crate) struct LabArgs {
 /// Runs a plan and reports.
 pub(crate) fn lab(args: &LabArgs) -> ExitCode {
     let done = match args.plan.as_str() {
-        LIST => list(args).map(|()| true),
-        REDRAW => draw_again(args).map(|()| true),
+        LIST_ARGUMENT => list(args).map(|()| true),
+        REDRAW_ARGUMENT => draw_again(args).map(|()| true),
         _ => run_plan(args),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(false) => EXIT_FAILED.into(),
         Err(error) => {
             eprintln!("floodwall lab: {error}");
             NOT_RUN.into()

@@ -16,9 +16,9 @@ use crate::settings::parse::{self, WrongValue, wrong};
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
-const USE: &str = "use `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` or \
-                   `flush dev IFACE`";
-const STATES: [&str; 7] =
+const NEIGH_USE: &str = "use `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` \
+                         or `flush dev IFACE`";
+const NEIGHBOR_STATES: [&str; 7] =
     ["incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"];
 
 /// Which of them are to be seen.
@@ -123,7 +123,7 @@ impl NeighTail {
                     rest
                 }
                 ["nud", state, ref rest @ ..] => {
-                    if state != "all" && !STATES.contains(&state) {
+                    if state != "all" && !NEIGHBOR_STATES.contains(&state) {
                         let remedy = "the states are incomplete, reachable, stale, delay, probe, \
                                       failed, permanent, and all";
                         return Err(wrong(format!("{state:?} is no state"), remedy));
@@ -132,13 +132,13 @@ impl NeighTail {
                     rest
                 }
                 [word @ ("dev" | "lladdr" | "nud" | "to")] => {
-                    return Err(wrong(format!("nothing stands behind {word:?}"), USE));
+                    return Err(wrong(format!("nothing stands behind {word:?}"), NEIGH_USE));
                 }
                 ["to", addr, ref rest @ ..] | [addr, ref rest @ ..] => {
                     if behind.addr.is_some() {
-                        return Err(wrong(format!("{addr:?} is no word here"), USE));
+                        return Err(wrong(format!("{addr:?} is no word here"), NEIGH_USE));
                     }
-                    let odd = || wrong(format!("{addr:?} is not an address"), USE);
+                    let odd = || wrong(format!("{addr:?} is not an address"), NEIGH_USE);
                     behind.addr = Some(addr.parse().map_err(|_| odd())?);
                     rest
                 }
@@ -148,12 +148,12 @@ impl NeighTail {
 }
 
 fn wish(words: &[&str]) -> Result<NeighRequest, WrongValue> {
-    let missing = |what: &str| wrong(format!("{what} is missing"), USE);
+    let missing = |what: &str| wrong(format!("{what} is missing"), NEIGH_USE);
     let (verb, rest) = words.split_first().unwrap_or((&"show", &[]));
     let NeighTail { addr, dev, mac, nud } = NeighTail::read(match *verb {
         "show" | "sh" | "s" | "list" | "ls" | "l" | "add" | "a" | "replace" | "repl" | "change"
         | "chg" | "delete" | "del" | "d" | "flush" | "f" => rest,
-        other => return Err(wrong(format!("{other:?} is no word here"), USE)),
+        other => return Err(wrong(format!("{other:?} is no word here"), NEIGH_USE)),
     })?;
     let needs = || dev.clone().ok_or_else(|| missing("the interface"));
     let verb = match *verb {
@@ -172,7 +172,7 @@ fn wish(words: &[&str]) -> Result<NeighRequest, WrongValue> {
         return Ok(NeighRequest::Do(NeighborRequest::Keep { put, dev: needs()?, addr, mac }));
     }
     if mac.is_some() {
-        return Err(wrong("\"lladdr\" is no word here", USE));
+        return Err(wrong("\"lladdr\" is no word here", NEIGH_USE));
     }
     match verb {
         "delete" | "del" | "d" => {
@@ -181,12 +181,12 @@ fn wish(words: &[&str]) -> Result<NeighRequest, WrongValue> {
         }
         "flush" | "f" => {
             if let Some(addr) = addr {
-                return Err(wrong(format!("{:?} is no word here", addr.to_string()), USE));
+                return Err(wrong(format!("{:?} is no word here", addr.to_string()), NEIGH_USE));
             }
             let all = match nud.as_deref() {
                 None => false,
                 Some("all") => true,
-                Some(_) => return Err(wrong("flush supports nud all only", USE)),
+                Some(_) => return Err(wrong("flush supports nud all only", NEIGH_USE)),
             };
             Ok(NeighRequest::Do(NeighborRequest::Flush { dev: needs()?, all }))
         }

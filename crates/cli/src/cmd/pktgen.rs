@@ -29,7 +29,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::exit::Exit;
 use crate::output;
 
-const EXAMPLE: &str = "\
+const SCRIPT_EXAMPLE: &str = "\
 Examples:
   floodwall pktgen classic.sh --device packet:eth1 --address 10.0.0.9/24 --gateway 10.0.0.1 \\
     --set 'dst_min 10.1.0.0' --set 'dst_max 10.1.255.255'
@@ -46,7 +46,7 @@ hop_limit.";
 
 /// `floodwall pktgen`
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = SCRIPT_EXAMPLE)]
 pub(crate) struct PktgenArgs {
     /// The script, or - for standard input; without it, only what --set gives
     script: Option<PathBuf>,

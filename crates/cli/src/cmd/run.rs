@@ -34,7 +34,7 @@ use crate::args::RunArgs;
 use crate::capture::Captures;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
-use crate::ending::{DRAIN, Ending};
+use crate::ending::{DRAIN_DEFAULT, Ending};
 use crate::exit::Exit;
 use crate::floods::{FloodLog, Look};
 use crate::hosted;
@@ -59,9 +59,9 @@ use crate::threads::spawn_named;
 use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WORKER_PATIENCE: Duration = Duration::from_secs(1);
 /// Super-frames in the pool, where a device carries such.
-const SUPERS: usize = 64;
+const SUPERS_POOLED: usize = 64;
 /// How a failure is reported: one line, with the remedy.
 type Failure = String;
 
@@ -104,7 +104,8 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
         return Err(words(TakenError::Alive(socket)));
     }
     let stop = Stop::new().map_err(words)?;
-    let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
+    let ending =
+        Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN_DEFAULT, |drain| drain.value));
     let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
     let secret = settings.cookie_secret.as_ref().map(|file| file.value.as_path());
@@ -345,7 +346,7 @@ fn start_crew(
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
     tell_events(happened, workers)?;
-    let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS } else { 0 };
+    let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS_POOLED } else { 0 };
     let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
     let plain = PoolConfig::default();
     let accounts = floodwall_stack::accounts_needed(&lock(shards).stack);
@@ -516,7 +517,10 @@ fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> R
         while !stop.is_triggered() {
             // A shard that is being made again is not hung.
             let hung = |c: &Control<Shown<Host>>| {
-                matches!(c.ask(PATIENCE, |_| ()), Err(ControlError::Late | ControlError::Full))
+                matches!(
+                    c.ask(WORKER_PATIENCE, |_| ()),
+                    Err(ControlError::Late | ControlError::Full)
+                )
             };
             if !controls.iter().any(hung) {
                 manager.alive();
@@ -576,7 +580,7 @@ fn answer(
         ControlRequest::Sockets => {
             sockets::ask(seats.each.iter().map(|seat| &seat.control)).map(Ok)
         }
-        request => control.ask(PATIENCE, |desk| {
+        request => control.ask(WORKER_PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
             network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
@@ -595,14 +599,14 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let (clock, mut took) = (Clock::new(), Vec::new());
     let begun = clock.now();
-    let mut asked = control.control.ask(PATIENCE, report::ask)?;
+    let mut asked = control.control.ask(WORKER_PATIENCE, report::ask)?;
     took.push(clock.now() - begun);
     for other in others {
         let begun = clock.now();
         let of_worker = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
             (desk.ports(), Handshakes::of(desk.engine.engine.stack()))
         };
-        let (ports, handshakes) = other.control.ask(PATIENCE, of_worker).unwrap_or_default();
+        let (ports, handshakes) = other.control.ask(WORKER_PATIENCE, of_worker).unwrap_or_default();
         took.push(clock.now() - begun);
         asked.add_ports(ports);
         asked.handshakes.add(handshakes);

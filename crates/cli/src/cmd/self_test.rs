@@ -15,7 +15,7 @@ use signal_hook::flag;
 
 use crate::output;
 
-const CODES: &str = "\
+const EXIT_CODES: &str = "\
 A TUN or TAP, and with --in-namespaces every device, is proved on a cable of its own: in a network
 namespace without a name, which goes with the process, the kernel pings us, sends datagrams and
 TCP in both families, and the link falls and rises. Needs root.
@@ -38,13 +38,13 @@ Example:
   floodwall self-test tap:fw0 --json";
 
 /// Something does not work.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// It could not be run, for a usage error too.
 const NOT_RUN: u8 = 2;
 
 /// `floodwall self-test`
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct SelfTestArgs {
     /// The device, as `floodwall run --device` takes it: tun:NAME, tap:NAME, packet:INTERFACE, or
     /// xdp:INTERFACE[,queues=N][,mode=native|generic]
@@ -77,7 +77,7 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
     });
     match report {
         Ok(report) if report.works => ExitCode::SUCCESS,
-        Ok(_) => FAILED.into(),
+        Ok(_) => EXIT_FAILED.into(),
         Err(words) => {
             eprintln!("floodwall self-test: {words}");
             NOT_RUN.into()

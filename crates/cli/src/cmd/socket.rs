@@ -13,7 +13,8 @@ use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 use crate::sockets::{SocketEntry, SocketInfo, SocketList};
 
-const USE: &str = "use `show [state STATE] [sport PORT] [dport PORT] [src PREFIX] [dst PREFIX]`";
+const SOCKET_USE: &str =
+    "use `show [state STATE] [sport PORT] [dport PORT] [src PREFIX] [dst PREFIX]`";
 
 /// Which sockets are shown.
 #[derive(Debug, Default, PartialEq)]
@@ -129,7 +130,10 @@ impl SocketFilter {
                     rest
                 }
                 [other, ..] => {
-                    return Err(wrong(format!("{other:?} is no word here, or lacks one"), USE));
+                    return Err(wrong(
+                        format!("{other:?} is no word here, or lacks one"),
+                        SOCKET_USE,
+                    ));
                 }
             };
         }

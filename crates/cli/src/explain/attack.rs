@@ -5,10 +5,10 @@ use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::{FLOOD_RATE_MIN, FloodKind, WorkerCounter};
 
 /// Below this many refusals a second nothing is called a flood.
-const FLOOR: f64 = FLOOD_RATE_MIN;
+const REFUSAL_RATE_MIN: f64 = FLOOD_RATE_MIN;
 
 /// Floods that drop reasons alone tell.
-pub(super) const KINDS: [FloodKind; 6] = [
+pub(super) const TOLD_FLOODS: [FloodKind; 6] = [
     FloodKind::Fragments,
     FloodKind::Icmp,
     FloodKind::Malformed,
@@ -19,7 +19,8 @@ pub(super) const KINDS: [FloodKind; 6] = [
 
 /// Every flood that is under way.
 pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
-    let mut all: Vec<_> = KINDS.iter().filter_map(|kind| by_reasons(between, *kind)).collect();
+    let mut all: Vec<_> =
+        TOLD_FLOODS.iter().filter_map(|kind| by_reasons(between, *kind)).collect();
     all.extend(syn_flood(between));
     all.extend(udp_floods(between));
     if all.is_empty() {
@@ -35,7 +36,7 @@ fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explana
         at_interface = between.device(None, "rx_port_closed");
         rate += at_interface;
     }
-    if rate < FLOOR {
+    if rate < REFUSAL_RATE_MIN {
         return None;
     }
     let says = format!("{}, {} a second", kind.sentence(), short(rate));
@@ -55,7 +56,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
     let opens = between.counter("TcpPassiveOpens");
     // A full accept queue refuses handshakes, too: that is the application's.
     let rate = cookies + (drops.max(refused) - overflow).max(0.0);
-    if rate < FLOOR || rate < 4.0 * opens {
+    if rate < REFUSAL_RATE_MIN || rate < 4.0 * opens {
         return None;
     }
     let sent = |l: &crate::listeners::ListenerSettings| {
@@ -87,7 +88,7 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
         let over = between.udp(socket.local, |u| u.over_share);
         let challenged = between.udp(socket.local, |u| u.challenged);
         let rate = over + challenged;
-        if rate < FLOOR || super::bounds::is_hardly_read(between, socket) {
+        if rate < REFUSAL_RATE_MIN || super::bounds::is_hardly_read(between, socket) {
             continue;
         }
         let says = format!(
@@ -110,7 +111,7 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
     let at_interface = between.device(None, "rx_unverified");
     let rate = unknown + refusable + at_interface;
-    if rate < FLOOR {
+    if rate < REFUSAL_RATE_MIN {
         return None;
     }
     let says = format!(

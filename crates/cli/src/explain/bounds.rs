@@ -6,9 +6,9 @@ use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::{FLOOD_RATE_MIN, WorkerCounter};
 
 /// Below this many events a second a rule is silent.
-const FEW: f64 = 5.0;
+const EVENT_RATE_MIN: f64 = 5.0;
 /// The share of segments sent again from which on the path is called lossy.
-const LOSS: f64 = 0.02;
+const LOSSY_SHARE: f64 = 0.02;
 
 /// A reader that takes fewer datagrams a second than this is slow, whichever refusals its full
 /// queue causes, up to so many a second: one client alone is over its share of a queue that is
@@ -21,7 +21,7 @@ pub(super) fn is_hardly_read(between: &ReportDifference<'_>, socket: &UdpReport)
     let at = socket.local;
     let refused = between.udp(at, |u| u.full + u.over_share + u.challenged);
     let taken = between.udp(at, |u| u.taken);
-    socket.waiting > 0 && (FEW..REFUSED_MAX).contains(&refused) && taken < SLOW_READER
+    socket.waiting > 0 && (EVENT_RATE_MIN..REFUSED_MAX).contains(&refused) && taken < SLOW_READER
 }
 
 /// Queues that fill because their reader does not keep up.
@@ -32,7 +32,7 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanati
         let over = between.udp(socket.local, |u| u.over_share + u.challenged);
         // Under a flood the heavy senders are refused first; then the reader is not the reason.
         let hardly_read = is_hardly_read(between, socket);
-        if !hardly_read && (full < FEW || over > full) {
+        if !hardly_read && (full < EVENT_RATE_MIN || over > full) {
             continue;
         }
         let refused = full + over;
@@ -53,7 +53,7 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanati
     for listener in &between.after.listeners {
         let overflow = between.counter("TcpExtListenOverflows");
         let full = listener.backlog > 0 && listener.waiting * 10 >= listener.backlog as u64 * 9;
-        if !full || overflow < FEW {
+        if !full || overflow < EVENT_RATE_MIN {
             continue;
         }
         let says = "the accept queue is full: the application accepts too slowly";
@@ -65,7 +65,7 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanati
         all.push(finding.shows("TcpExtListenOverflows", overflow).fact(waiting));
     }
     let stuck = between.dropped("TcpReceiveFull");
-    if stuck >= FEW {
+    if stuck >= EVENT_RATE_MIN {
         let says = "connections' receive queues are full: their application does not read";
         let name = "TCP receive queue";
         let finding = Explanation::new(TroubleKind::SlowApplication, name, "", stuck).says(says);
@@ -84,7 +84,7 @@ struct Bound {
     counter: &'static str,
 }
 
-const BOUNDS: [Bound; 7] = [
+const BOUND_RULES: [Bound; 7] = [
     Bound {
         name: "packet memory",
         place: "the packet pool",
@@ -147,9 +147,9 @@ const BOUNDS: [Bound; 7] = [
 /// Bounds that are reached.
 pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
-    for bound in &BOUNDS {
+    for bound in &BOUND_RULES {
         let rate = (bound.rate)(between);
-        if rate < FEW {
+        if rate < EVENT_RATE_MIN {
             continue;
         }
         let says = format!("the bound is reached {} times a second", short(rate));
@@ -177,7 +177,7 @@ fn unrouted(between: &ReportDifference<'_>) -> f64 {
 pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     let (again, sent) = (between.counter("TcpRetransSegs"), between.counter("TcpOutSegs"));
-    if again >= FEW && again >= LOSS * sent {
+    if again >= EVENT_RATE_MIN && again >= LOSSY_SHARE * sent {
         let percent = 100.0 * again / sent.max(again);
         let says = format!("{percent:.1} % of TCP's segments are sent again: the path loses");
         let finding = Explanation::new(TroubleKind::Path, "losses", "", again).says(says);
@@ -198,7 +198,7 @@ pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Explanation> {
         // What a program or a service would have sent was refused before it was a packet.
         let refused = if name == "routes" { unrouted(between) } else { 0.0 };
         let rate = dropped.max(refused);
-        if rate < FEW {
+        if rate < EVENT_RATE_MIN {
             continue;
         }
         let mut finding = Explanation::new(TroubleKind::Path, name, "", rate).says(says);

@@ -14,9 +14,9 @@ use super::*;
 use crate::listeners::Handshakes;
 use crate::report::RunReport;
 
-const STEP: Duration = Duration::from_millis(1);
+const SIM_STEP: Duration = Duration::from_millis(1);
 /// Datagrams that the client sends in a step.
-const SENDS: usize = 2;
+const SENDS_PER_STEP: usize = 2;
 
 fn report(stack: &Stack, now: Instant) -> RunReport {
     let stats = stack.stats();
@@ -64,14 +64,14 @@ fn explained(server: SocketAddr, reads_every: u32) -> Vec<Explanation> {
             };
             (bind(0), bind(server.port()))
         });
-        for _ in 0..SENDS {
+        for _ in 0..SENDS_PER_STEP {
             let _ = sockets.udp_send(client, Some(server), &[7; 1200]);
         }
         if step % reads_every == 0 {
-            let reads = if reads_every == 1 { 2 * SENDS } else { 1 };
+            let reads = if reads_every == 1 { 2 * SENDS_PER_STEP } else { 1 };
             (0..reads).for_each(|_| _ = sockets.udp_recv(service, &mut room));
         }
-        now += STEP;
+        now += SIM_STEP;
     }
     let after = report(&stack, now);
     findings(&ReportDifference::new(&before, &after).unwrap())

@@ -5,9 +5,9 @@
 //!
 //! # Under flood
 //! Any host that reaches the address is served: bind one that only the collector can reach.
-//! Bound: one client at a time, [`PATIENCE`] for each, [`HEAD_MAX`] bytes of request; the system
-//! queues others. A client that drips or never reads is cut off and keeps others waiting for that
-//! long. One document a [`PAUSE`] at most: faster clients get the last one again.
+//! Bound: one client at a time, [`CLIENT_PATIENCE`] for each, [`HEAD_MAX`] bytes of request; the
+//! system queues others. A client that drips or never reads is cut off and keeps others waiting for
+//! that long. One document a [`ASK_INTERVAL`] at most: faster clients get the last one again.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,13 +19,13 @@ use floodwall_dispatch::Clock;
 use super::format::MetricsFormat;
 
 /// How long a client may take, from its connection to the end of the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one read or write may wait.
-const STEP: Duration = Duration::from_millis(250);
+const IO_TIMEOUT: Duration = Duration::from_millis(250);
 /// Bytes of the longest request head.
 const HEAD_MAX: usize = 8 << 10;
 /// The workers are asked so often at most.
-const PAUSE: Duration = Duration::from_millis(100);
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves until the listener fails; `make` gives the document.
 pub(crate) fn serve(listener: &TcpListener, mut make: impl FnMut(MetricsFormat) -> Option<String>) {
@@ -33,13 +33,13 @@ pub(crate) fn serve(listener: &TcpListener, mut make: impl FnMut(MetricsFormat) 
     let mut last: Option<(Instant, MetricsFormat, String)> = None;
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { continue };
-        let until = clock.now() + PATIENCE;
+        let until = clock.now() + CLIENT_PATIENCE;
         // A client that fails is its own affair.
         let _ = answer(&mut stream, &clock, until, |format| {
             let now = clock.now();
             if let Some((at, kept, text)) = &last
                 && *kept == format
-                && now - *at < PAUSE
+                && now - *at < ASK_INTERVAL
             {
                 return Some(text.clone());
             }
@@ -56,8 +56,8 @@ fn answer(
     until: Instant,
     make: impl FnOnce(MetricsFormat) -> Option<String>,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(STEP))?;
-    stream.set_write_timeout(Some(STEP))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let head = read_head(stream, clock, until)?;
     let mut words = head.split_ascii_whitespace();
     let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
@@ -160,7 +160,9 @@ mod tests {
             let mut more = drip.try_clone().unwrap();
             let dripping = std::thread::spawn(move || {
                 let begun = Clock::new().now();
-                while more.write_all(b"r").is_ok() && Clock::new().now() - begun < 10 * PATIENCE {
+                while more.write_all(b"r").is_ok()
+                    && Clock::new().now() - begun < 10 * CLIENT_PATIENCE
+                {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 Clock::new().now() - begun
@@ -172,7 +174,7 @@ mod tests {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text";
             assert!(text.starts_with(head));
             assert_eq!(text.matches("a 1\n").count(), 1 << 20);
-            assert!(dripping.join().unwrap() < 10 * PATIENCE, "it was cut off");
+            assert!(dripping.join().unwrap() < 10 * CLIENT_PATIENCE, "it was cut off");
             drop((drip, deaf));
         });
     }

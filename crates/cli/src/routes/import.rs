@@ -20,12 +20,12 @@ const GET_LINK: u16 = 18;
 const GET_ROUTE: u16 = 26;
 const NEW_LINK: u16 = 16;
 const NEW_ROUTE: u16 = 24;
-const DONE: u16 = 3;
-const ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_ERROR: u16 = 2;
 /// A request for all there are.
-const DUMP: u16 = 0x301;
+const DUMP_FLAGS: u16 = 0x301;
 /// Set on what is only a cached copy.
-const CLONED: u32 = 0x200;
+const ROUTE_CLONED: u32 = 0x200;
 const HEADER: usize = 16;
 const PROTOCOL_KERNEL: u8 = 2;
 
@@ -86,7 +86,7 @@ fn dump(ask: u16, answer: u16, body: usize, mut show: impl FnMut(&[u8])) -> io::
     let len = request.len() as u32;
     request[..4].copy_from_slice(&len.to_ne_bytes());
     request[4..6].copy_from_slice(&ask.to_ne_bytes());
-    request[6..8].copy_from_slice(&DUMP.to_ne_bytes());
+    request[6..8].copy_from_slice(&DUMP_FLAGS.to_ne_bytes());
     send(&socket, &request, SendFlags::empty())?;
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -97,8 +97,8 @@ fn dump(ask: u16, answer: u16, body: usize, mut show: impl FnMut(&[u8])) -> io::
         }
         while let Some((kind, message, behind)) = next(rest) {
             match kind {
-                DONE => return Ok(()),
-                ERROR => return Err(io::Error::other("netlink refuses")),
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => return Err(io::Error::other("netlink refuses")),
                 kind if kind == answer => show(message),
                 _ => {}
             }
@@ -159,7 +159,7 @@ fn route(message: &[u8], links: &BTreeMap<u32, String>, table: TableId) -> Optio
     };
     let all = attributes(message.get(12..)?);
     let of_table = all.get(&15).and_then(|t| word32(t, 0)).unwrap_or(short_table.into());
-    let cloned = word32(message, 8)? & CLONED != 0;
+    let cloned = word32(message, 8)? & ROUTE_CLONED != 0;
     if of_table != table.0 || protocol == PROTOCOL_KERNEL || cloned {
         return None;
     }

@@ -5,7 +5,7 @@ use floodwall_fib::{RouteKind, RouteProtocol, TableId};
 use crate::settings::parse::{WrongValue, wrong};
 
 /// `/etc/iproute2/rt_protos`, as it is delivered.
-const PROTOCOLS: [(u8, &str); 21] = [
+const ROUTE_PROTOCOLS: [(u8, &str); 21] = [
     (1, "redirect"),
     (2, "kernel"),
     (3, "boot"),
@@ -31,7 +31,7 @@ const PROTOCOLS: [(u8, &str); 21] = [
 
 /// The protocol (origin) of a route, by name or number.
 pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, WrongValue> {
-    let named = PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
+    let named = ROUTE_PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok()).map(RouteProtocol::of_number).ok_or_else(|| {
         let remedy = "write a name, as in static, boot or bgp, or a number from 0 to 255";
         wrong(format!("{text:?} is not a protocol"), remedy)
@@ -41,7 +41,7 @@ pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, WrongValue> {
 /// Its name, or its number where it has none.
 pub(crate) fn of_protocol(protocol: RouteProtocol) -> String {
     let number = protocol.number();
-    let named = PROTOCOLS.iter().find(|(known, _)| *known == number);
+    let named = ROUTE_PROTOCOLS.iter().find(|(known, _)| *known == number);
     named.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 

@@ -11,7 +11,7 @@ use floodwall_fib::{Put, RouteKind, RouteProtocol, TableId};
 
 use super::names;
 use super::rule_words::{self, RuleWish};
-use super::word::{PREFIX, dangling, interface, number, other_family, prefix};
+use super::word::{PREFIX_USE, dangling, interface, number, other_family, prefix};
 use crate::settings::parse::{WrongValue, wrong};
 
 /// The request of one line.
@@ -76,7 +76,7 @@ pub(crate) struct RouteQuestion {
     pub(crate) iif: Option<String>,
 }
 
-const USE: &str = "use `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `del PREFIX`, \
+const ROUTE_USE: &str = "use `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `del PREFIX`, \
                    `show` or `get ADDRESS`";
 
 /// Parses one line: `route …` or `rule …`; `family` is that of `-4` or `-6`.
@@ -104,7 +104,7 @@ fn route(words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongVa
         }
         ["show" | "sh" | "s" | "list" | "ls" | "l", ref rest @ ..] => shown(rest, family),
         ["get", ref rest @ ..] => asked(rest),
-        [other, ..] => Err(wrong(format!("{other:?} is no word here"), USE)),
+        [other, ..] => Err(wrong(format!("{other:?} is no word here"), ROUTE_USE)),
     }
 }
 
@@ -123,7 +123,7 @@ fn spec(words: &[&str], family: Option<Family>, whole: bool) -> Result<RouteWord
         _ => (None, words),
     };
     let (["to", first, rest @ ..] | [first, rest @ ..]) = words else {
-        return Err(wrong("the prefix is missing", PREFIX));
+        return Err(wrong("the prefix is missing", PREFIX_USE));
     };
     // `default` is of the family of its gateway.
     let hinted = family.or_else(|| {
@@ -195,7 +195,7 @@ fn behind(spec: &mut RouteWords, mut words: &[&str]) -> Result<(), WrongValue> {
                 spec.expires = Some(seconds(time)?);
                 rest
             }
-            _ => return Err(wrong(format!("{word:?} is no word here"), USE)),
+            _ => return Err(wrong(format!("{word:?} is no word here"), ROUTE_USE)),
         };
     }
     Ok(())
@@ -308,7 +308,7 @@ fn shown(mut words: &[&str], family: Option<Family>) -> Result<RouteRequest, Wro
                 filter.prefix = Some(prefix(to, family)?);
                 rest
             }
-            _ => return Err(wrong(format!("{word:?} is no word here"), USE)),
+            _ => return Err(wrong(format!("{word:?} is no word here"), ROUTE_USE)),
         };
     }
     Ok(RouteRequest::Show(filter))

@@ -27,7 +27,7 @@ pub(crate) struct RuleWords {
     pub(crate) kind: Option<RouteKind>,
 }
 
-const USE: &str = "use `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
+const RULE_USE: &str = "use `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
                    `del …` or `show`";
 
 /// Reads what stands behind `rule`.
@@ -42,7 +42,7 @@ pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, W
             Ok(RuleWish::Add(rule))
         }
         ["delete" | "del" | "d", ref rest @ ..] => Ok(RuleWish::Delete(spec(rest, family)?)),
-        [.., last] => Err(wrong(format!("{last:?} is no word here"), USE)),
+        [.., last] => Err(wrong(format!("{last:?} is no word here"), RULE_USE)),
     }
 }
 
@@ -94,7 +94,7 @@ fn spec(mut words: &[&str], family: Option<Family>) -> Result<RuleWords, WrongVa
                 rule.kind = names::kind(kind);
                 rest
             }
-            _ => return Err(wrong(format!("{word:?} is no word here"), USE)),
+            _ => return Err(wrong(format!("{word:?} is no word here"), RULE_USE)),
         };
     }
     rule.family = said.unwrap_or(rule.family);

@@ -2,8 +2,8 @@
 //!
 //! Called by the thread of the control socket. Invariants: nothing is carried out before every line
 //! has been read without a fault, unless it is forced; where a line is refused by the table, those
-//! before it are taken back in reverse order; the worker is kept for [`SLICE`] lines at a time, so
-//! that packets wait no longer than for those.
+//! before it are taken back in reverse order; the worker is kept for [`SLICE_LINES`] lines at a
+//! time, so that packets wait no longer than for those.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -23,11 +23,11 @@ use super::parse::{self, RouteFilter, RouteQuestion, RouteRequest};
 use super::rule_words::RuleWish;
 
 /// Lines that are carried out before packets are looked at again.
-const SLICE: usize = 256;
+const SLICE_LINES: usize = 256;
 /// Maximum of faults of a forced batch that are reported one by one.
 const FAULTS_MAX: usize = 100;
 /// How long the worker may take for a slice.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SLICE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What takes a line back, of either family.
 enum RouteRestore {
@@ -49,8 +49,8 @@ pub(crate) fn serve(control: &Control<Shown<Host>>, batch: &str) -> Value {
         && asks(wish)
     {
         let wish = wish.clone();
-        let asked =
-            control.ask(PATIENCE, move |desk| look(desk.engine.engine.stack(), &wish, desk.now));
+        let asked = control
+            .ask(SLICE_PATIENCE, move |desk| look(desk.engine.engine.stack(), &wish, desk.now));
         return asked.unwrap_or_else(|error| json!({ "error": error.to_string() }));
     }
     if let (Some((line, why)), false) = (faults.first(), force) {
@@ -101,11 +101,11 @@ fn carry_out(
     let (mut done, mut applied) = (Vec::new(), 0);
     let mut wishes = wishes.into_iter();
     loop {
-        let slice: Vec<Numbered> = wishes.by_ref().take(SLICE).collect();
+        let slice: Vec<Numbered> = wishes.by_ref().take(SLICE_LINES).collect();
         if slice.is_empty() {
             break;
         }
-        let asked = control.ask(PATIENCE, move |desk| {
+        let asked = control.ask(SLICE_PATIENCE, move |desk| {
             change(desk.engine.engine.stack_mut(), slice, force, desk.now)
         });
         let (backs, failed) = match asked {
@@ -135,8 +135,8 @@ fn carry_out(
 
 fn take_back(control: &Control<Shown<Host>>, mut done: Vec<RouteRestore>) -> Result<(), String> {
     while !done.is_empty() {
-        let slice = done.split_off(done.len().saturating_sub(SLICE));
-        let asked = control.ask(PATIENCE, move |desk| {
+        let slice = done.split_off(done.len().saturating_sub(SLICE_LINES));
+        let asked = control.ask(SLICE_PATIENCE, move |desk| {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             for back in slice.into_iter().rev() {
                 match back {

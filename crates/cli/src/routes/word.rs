@@ -6,7 +6,8 @@ use floodwall_base::{Family, IpCidr};
 
 use crate::settings::parse::{WrongValue, wrong};
 
-pub(super) const PREFIX: &str = "write a prefix, as in 10.0.0.0/8, fd00::/8, 192.0.2.1 or default";
+pub(super) const PREFIX_USE: &str =
+    "write a prefix, as in 10.0.0.0/8, fd00::/8, 192.0.2.1 or default";
 
 /// A prefix; where the word has no family of its own, `family` is it.
 pub(super) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, WrongValue> {
@@ -14,7 +15,7 @@ pub(super) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, Wrong
         Some(Family::V6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
-    let odd = || wrong(format!("{text:?} is not a prefix"), PREFIX);
+    let odd = || wrong(format!("{text:?} is not a prefix"), PREFIX_USE);
     let (addr, len) = match (text, text.split_once('/')) {
         ("default" | "any" | "all", _) => (any(family), Some("0")),
         (_, Some((addr, len))) => (addr.parse().map_err(|_| odd())?, Some(len)),
@@ -23,7 +24,7 @@ pub(super) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, Wrong
     let bits = if addr.is_ipv4() { 32 } else { 128 };
     let len: u8 = match len {
         Some(len) => len.parse().ok().filter(|len| *len <= bits).ok_or_else(|| {
-            wrong(format!("/{len} is not a prefix length of that family"), PREFIX)
+            wrong(format!("/{len} is not a prefix length of that family"), PREFIX_USE)
         })?,
         None => bits,
     };

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Keys of the file itself, of an interface, of a service.
-const TOP: &[&str] = &[
+const FILE_KEYS: &[&str] = &[
     "cores",
     "cpu",
     "dns_file",
@@ -39,7 +39,7 @@ const TOP: &[&str] = &[
     "udp_fair_drop",
     "workers",
 ];
-const INTERFACE: &[&str] = &[
+const INTERFACE_KEYS: &[&str] = &[
     "accept_ra",
     "access",
     "address",
@@ -61,14 +61,14 @@ const INTERFACE: &[&str] = &[
     "rp_filter",
     "send_redirects",
 ];
-const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
-const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
-const SERVICE: &[&str] = &["kind", "port", "join"];
+const ROUTE_EXAMPLE: &str = "192.0.2.0/24 via 10.0.0.1";
+const ADVERTISE_KEYS: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
+const SERVICE_KEYS: &[&str] = &["kind", "port", "join"];
 
 /// Every key that a file may have.
 #[cfg(test)]
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
-    [TOP, INTERFACE, ADVERTISE, SERVICE].concat().into_iter()
+    [FILE_KEYS, INTERFACE_KEYS, ADVERTISE_KEYS, SERVICE_KEYS].concat().into_iter()
 }
 
 /// Reads a file's bytes. Returns all problems at once, in order of their places.
@@ -197,7 +197,7 @@ impl FileWalk<'_> {
     }
 
     fn top(&mut self, table: &DeTable<'_>, settings: &mut RunSettings) {
-        self.known(table, TOP, "");
+        self.known(table, FILE_KEYS, "");
         settings.cpu = self.read(table, ("", "cpu"), number, parse::cpu);
         settings.workers = self.read(table, ("", "workers"), number, parse::workers);
         settings.routes = self.read(table, ("", "routes"), number, parse::routes);
@@ -243,7 +243,7 @@ impl FileWalk<'_> {
     fn interface(&mut self, value: &Value<'_>) -> Option<InterfaceSettings> {
         const HERE: &str = "interface";
         let table = value.get_ref().as_table()?;
-        self.known(table, INTERFACE, HERE);
+        self.known(table, INTERFACE_KEYS, HERE);
         if !table.contains_key("device") {
             let remedy = "add device = \"tap:NAME\", \"tun:NAME\", \"packet:INTERFACE\" or \
                           \"xdp:INTERFACE\"";
@@ -272,7 +272,7 @@ impl FileWalk<'_> {
             rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
             send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
             access: self.read_list(table, (HERE, "access"), "deny udp dport 53", transit::access),
-            routes: self.read_list(table, (HERE, "route"), ROUTE, parse::route),
+            routes: self.read_list(table, (HERE, "route"), ROUTE_EXAMPLE, parse::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, first_line, dhcp, accept_ra, ..plain };
@@ -289,7 +289,7 @@ impl FileWalk<'_> {
             self.complain(at, HERE, wrong(this_is(value.get_ref()), remedy));
             return None;
         };
-        self.known(table, ADVERTISE, HERE);
+        self.known(table, ADVERTISE_KEYS, HERE);
         let plain = AdvertiserConfig::default();
         let prefixes = self.read_list(table, (HERE, "prefix"), "fd00:0:0:1::/64", transit::prefix);
         let routes = self.read_list(table, (HERE, "route"), "fd16::/16", transit::route);
@@ -317,7 +317,7 @@ impl FileWalk<'_> {
     fn service(&mut self, value: &Value<'_>) -> Option<GivenSettings<ServiceWord>> {
         const HERE: &str = "service";
         let table = value.get_ref().as_table()?;
-        self.known(table, SERVICE, HERE);
+        self.known(table, SERVICE_KEYS, HERE);
         for (key, remedy) in
             [("kind", "add kind = \"udp-echo\" or another"), ("port", "add port = 7001 or another")]
         {

@@ -13,11 +13,11 @@ use crate::exit::Exit;
 use crate::output;
 
 /// How long an instance may take for each step of its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// The same for a batch of routes.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 /// Interval of progress messages.
-const SIGN: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// From how many lines on.
 const TOLD_FROM: usize = 50_000;
 /// Bytes of the longest answer.
@@ -64,7 +64,7 @@ pub(crate) fn ask_routes(
 
 /// Sends one request, and gives the answer, which is one JSON document.
 pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
-    ask_for(path, request, PATIENCE, |_| {})
+    ask_for(path, request, ANSWER_PATIENCE, |_| {})
 }
 
 /// The report of an instance, for humans: its texts are escaped.
@@ -118,7 +118,7 @@ fn exchange(
     patience: Duration,
     tells: impl Fn(Duration),
 ) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(SIGN.min(patience)))?;
+    stream.set_read_timeout(Some(PROGRESS_INTERVAL.min(patience)))?;
     stream.set_write_timeout(Some(patience))?;
     tells(Duration::ZERO);
     stream.write_all(format!("{request}\n").as_bytes())?;
@@ -130,7 +130,7 @@ fn exchange(
             Ok(_) => return Ok(answer),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if waited < patience => {
-                    waited += SIGN;
+                    waited += PROGRESS_INTERVAL;
                     tells(waited);
                 }
                 _ => return Err(error),

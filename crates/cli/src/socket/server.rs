@@ -4,10 +4,10 @@
 //!
 //! # Under flood
 //! Reachable by the owner's processes. Bound: [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`]
-//! bytes each, or [`LONG_MAX`] where the first line announces a batch, and [`PATIENCE`] from the
-//! first byte to the last, of a batch for each part; a client that stalls is cut off, and further
-//! ones wait in the system's queue. Packets lose nothing: the worker is queried at most once per
-//! request, between two bursts.
+//! bytes each, or [`LONG_MAX`] where the first line announces a batch, and [`CLIENT_PATIENCE`] from
+//! the first byte to the last, of a batch for each part; a client that stalls is cut off, and
+//! further ones wait in the system's queue. Packets lose nothing: the worker is queried at most
+//! once per request, between two bursts.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ use super::{LONG_MAX, REQUEST_MAX};
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
 /// How long one may last.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One client.
 struct ControlConnection {
@@ -38,7 +38,7 @@ struct ControlConnection {
 }
 
 /// Bytes read at once.
-const PIECE: usize = 4096;
+const READ_BYTES: usize = 4096;
 
 /// The bytes that follow a first line with a length: `routes BYTES MODE`.
 fn announced(line: &[u8]) -> Option<usize> {
@@ -72,7 +72,7 @@ pub(crate) fn serve(
             let had = connection.progress();
             let outcome = connection.step(&mut answer);
             if connection.progress() != had && connection.long.is_some() {
-                connection.deadline = clock.now() + PATIENCE;
+                connection.deadline = clock.now() + CLIENT_PATIENCE;
             }
             outcome == ConnectionOutcome::Open
         });
@@ -81,7 +81,7 @@ pub(crate) fn serve(
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let deadline = now + PATIENCE;
+            let deadline = now + CLIENT_PATIENCE;
             let request = Vec::with_capacity(REQUEST_MAX);
             connections.push(ControlConnection {
                 stream,
@@ -146,10 +146,10 @@ impl ControlConnection {
 
     /// The request, once its line is whole.
     fn read(&mut self) -> io::Result<Option<String>> {
-        let mut piece = [0; PIECE];
+        let mut piece = [0; READ_BYTES];
         loop {
             let room = self.long.unwrap_or(REQUEST_MAX) - self.request.len();
-            match self.stream.read(&mut piece[..room.min(PIECE)]) {
+            match self.stream.read(&mut piece[..room.min(READ_BYTES)]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.request.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),

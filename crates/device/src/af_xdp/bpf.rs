@@ -31,7 +31,7 @@ const LOAD_TRIES: usize = 50;
 /// Bytes of the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
-const MAPPABLE: u32 = 1 << 10;
+const MAP_MAPPABLE: u32 = 1 << 10;
 
 /// Kinds of maps by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,7 +124,7 @@ impl Map {
             .u32(4, 4)
             .u32(8, value_bytes as u32)
             .u32(12, entries)
-            .u32(16, if kind == MapKind::Mapped { MAPPABLE } else { 0 });
+            .u32(16, if kind == MapKind::Mapped { MAP_MAPPABLE } else { 0 });
         // SAFETY: no addresses in it.
         let fd = unsafe { attr.call_for_fd(MAP_CREATE) }?;
         Ok(Self { fd, value_bytes })

@@ -8,11 +8,11 @@ use std::io;
 
 use super::bpf::{BpfProgram, Map};
 use super::features;
-use super::filter::{SEGMENTS, SYNS};
+use super::filter::{SEGMENT_PROGRAM, SYN_PROGRAM};
 use super::way_back::PassingAnswers;
 
 /// The bit of [`CookiePrograms::started`] that stands where answers pass by the system.
-pub(super) const PASSES: u32 = 1 << 8;
+pub(super) const ANSWERS_PASS: u32 = 1 << 8;
 
 /// The programs, and which of them are in force.
 #[derive(Debug)]
@@ -38,17 +38,17 @@ impl CookiePrograms {
     pub(super) fn set(&self, which: i32, on: bool, passes: bool) -> io::Result<()> {
         let (bit, index) = (1 << which, which.cast_unsigned());
         let started = self.started.load(Relaxed);
-        let wanted = match (on, passes && which == SYNS) {
-            (true, true) => bit | PASSES,
+        let wanted = match (on, passes && which == SYN_PROGRAM) {
+            (true, true) => bit | ANSWERS_PASS,
             (true, false) => bit,
             (false, _) => 0,
         };
-        let kinds = if which == SYNS { bit | PASSES } else { bit };
+        let kinds = if which == SYN_PROGRAM { bit | ANSWERS_PASS } else { bit };
         if started & kinds == wanted {
             return Ok(());
         }
         let program = match &self.passing {
-            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
+            Ok(passing) if wanted & ANSWERS_PASS != 0 => Some(passing.program()?),
             _ => self.loaded.get(index as usize),
         };
         match program.filter(|_| on) {
@@ -79,8 +79,8 @@ impl CookiePrograms {
         let (arrives, passes) = self.way_back();
         // What the kernel refuses is tried again.
         let _ = self
-            .set(SEGMENTS, checks, false)
-            .and_then(|()| self.set(SYNS, checks && arrives, passes));
+            .set(SEGMENT_PROGRAM, checks, false)
+            .and_then(|()| self.set(SYN_PROGRAM, checks && arrives, passes));
     }
 
     pub(super) fn has_started(&self) -> bool {

@@ -30,7 +30,7 @@ use floodwall_packet::SynOffers;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
-use super::filter::{SEGMENTS, SYNS, XdpFilter};
+use super::filter::{SEGMENT_PROGRAM, SYN_PROGRAM, XdpFilter};
 use super::link_station::LinkStation;
 use super::program_switch::ProgramSwitch;
 use super::way_back::{self, PassingAnswers};
@@ -186,7 +186,9 @@ impl Cookies {
 
     /// The programs are in force from now on, without asking whether answers arrive.
     pub(crate) fn start(&self) -> io::Result<()> {
-        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.programs.set(which, true, false))
+        [SYN_PROGRAM, SEGMENT_PROGRAM]
+            .into_iter()
+            .try_for_each(|which| self.programs.set(which, true, false))
     }
 
     /// Says how answers leave, where that is not certain.

@@ -19,20 +19,20 @@ use std::time::Duration;
 use floodwall_base::Instant;
 
 /// How long frames are counted before it is decided.
-const WINDOW: Duration = Duration::from_millis(20);
+const DEMAND_WINDOW: Duration = Duration::from_millis(20);
 /// Unverified frames of a window that are a flood: 50,000 a second.
-const LEAST: u64 = 1000;
+const FLOOD_FRAMES_MIN: u64 = 1000;
 /// SYNs of a window that are one: 20,000 a second, of which a stack alone answers all.
-const SYNS: u64 = 400;
+const FLOOD_SYNS_MIN: u64 = 400;
 /// Frames of a window, without pressure, that are worth a look: 100,000 a second; and how often
 /// they get one.
-const MANY: u64 = 2000;
+const LOOK_FRAMES_MIN: u64 = 2000;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Frames dropped or answered in a second below which that second is a quiet one, and how many
 /// quiet seconds in a row end it.
-const QUIET: u64 = 1000;
+const QUIET_FRAMES_MAX: u64 = 1000;
 const QUIET_SECONDS: u32 = 10;
-const SECOND: Duration = Duration::from_secs(1);
+const QUIET_PERIOD: Duration = Duration::from_secs(1);
 
 /// What was seen since the last decision.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,20 +80,20 @@ impl Demand {
     pub(super) fn turn(&mut self, now: Instant, presses: bool, judged: u64) -> bool {
         self.presses = presses;
         let since = *self.since.get_or_insert(now);
-        let length = if self.wants { SECOND } else { WINDOW };
+        let length = if self.wants { QUIET_PERIOD } else { DEMAND_WINDOW };
         if now.saturating_since(since) < length {
             return self.wants;
         }
         match self.wants {
             false => {
                 let unverified = self.frames.saturating_sub(self.established);
-                let is_most = unverified >= LEAST && unverified > self.established;
-                self.wants = is_most || self.syns >= SYNS;
+                let is_most = unverified >= FLOOD_FRAMES_MIN && unverified > self.established;
+                self.wants = is_most || self.syns >= FLOOD_SYNS_MIN;
                 self.quiet = 0;
                 self.consider(now, since);
             }
             true => {
-                let is_quiet = judged.saturating_sub(self.judged) < QUIET;
+                let is_quiet = judged.saturating_sub(self.judged) < QUIET_FRAMES_MAX;
                 self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
                 self.wants = self.quiet < QUIET_SECONDS;
             }
@@ -105,9 +105,9 @@ impl Demand {
 
     /// A window ends: whether so many frames came without pressure that they are worth a look.
     fn consider(&mut self, now: Instant, since: Instant) {
-        let is_long = now.saturating_since(since) > 2 * WINDOW;
+        let is_long = now.saturating_since(since) > 2 * DEMAND_WINDOW;
         let is_due = self.looked_at.is_none_or(|at| now.saturating_since(at) >= LOOK_EVERY);
-        if !self.presses && self.all >= MANY && !is_long && is_due {
+        if !self.presses && self.all >= LOOK_FRAMES_MIN && !is_long && is_due {
             (self.looked_at, self.looks) = (Some(now), true);
         }
     }
@@ -215,13 +215,13 @@ mod tests {
         let (mut it, mut now) = (Demand::default(), Instant::ORIGIN);
         assert!(turns(&mut it, &mut now, 50, (64, 0, 0)));
         for second in 0..60 {
-            now += SECOND;
-            assert!(it.turn(now, true, (second + 1) * QUIET), "a flood goes on");
+            now += QUIET_PERIOD;
+            assert!(it.turn(now, true, (second + 1) * QUIET_FRAMES_MAX), "a flood goes on");
         }
-        let judged = 60 * QUIET;
+        let judged = 60 * QUIET_FRAMES_MAX;
         for second in 1..=QUIET_SECONDS {
-            now += SECOND;
-            let wants = it.turn(now, false, judged + u64::from(second) * (QUIET - 1));
+            now += QUIET_PERIOD;
+            let wants = it.turn(now, false, judged + u64::from(second) * (QUIET_FRAMES_MAX - 1));
             assert_eq!(wants, second < QUIET_SECONDS, "{second}");
         }
         assert!(turns(&mut it, &mut now, 50, (64, 0, 0)));

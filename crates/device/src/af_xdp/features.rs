@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 /// The interface transmits XDP frames that are redirected to it (`NETDEV_XDP_ACT_NDO_XMIT`).
-const TRANSMITS: u64 = 4;
+const XDP_TRANSMITS: u64 = 4;
 
 /// Numbers of generic netlink and of the family.
 const CONTROLLER: u16 = 0x10;
@@ -44,7 +44,7 @@ pub(super) fn transmits(index: u32) -> io::Result<bool> {
     let answer = ask(&socket, family, DEVICE_GET, &number)?;
     let features = find(&answer, DEVICE_FEATURES).and_then(|bytes| bytes.first_chunk::<8>());
     let features = u64::from_ne_bytes(*features.ok_or(io::ErrorKind::Unsupported)?);
-    Ok(features & TRANSMITS != 0)
+    Ok(features & XDP_TRANSMITS != 0)
 }
 
 /// One attribute, padded.

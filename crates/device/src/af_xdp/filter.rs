@@ -36,7 +36,7 @@ use floodwall_bpf::{Assembler, Label};
 use floodwall_packet::{RedirectOffer, RxFilter};
 
 use self::code::KnownFields;
-pub(super) use self::code::{SEGMENTS, SYNS};
+pub(super) use self::code::{SEGMENT_PROGRAM, SYN_PROGRAM};
 pub(crate) use self::desk::FilterRefusal;
 use self::desk::{
     DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR, DESK_GRANTED,
@@ -44,7 +44,7 @@ use self::desk::{
     DESK_SERVICE_MAX, DESK_TURN, DESK_USED, DESK_WORDS, PAIRS_V4, PAIRS_V6, ProgramKind,
 };
 pub(super) use self::emit::{reach, wire};
-use self::established::{ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, SETS, USED, WAYS};
+use self::established::{ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, SET_WAYS, SETS, USED};
 use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};
 use super::destination_maps::DestinationMaps;

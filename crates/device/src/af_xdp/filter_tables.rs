@@ -27,12 +27,12 @@ use super::words::UmemWords;
 
 /// Addresses that the table holds: of two families, with their broadcast addresses, twice, because
 /// additions come before removals.
-const ADDRESSES: u32 = 8 * ADDRESSES_MAX as u32;
+const ADDRESS_ENTRIES: u32 = 8 * ADDRESSES_MAX as u32;
 /// Port counts in one 64-bit word, and bits of each.
-const LANES: usize = 8;
+const PORT_LANES: usize = 8;
 const LANE_BITS: usize = 8;
 /// 64-bit words of one protocol's ports.
-pub(super) const PORT_WORDS: usize = (1 << 16) / LANES;
+pub(super) const PORT_WORDS: usize = (1 << 16) / PORT_LANES;
 /// Queues of which a lane can count so many.
 const QUEUES_MAX: u32 = (1 << LANE_BITS) - 1;
 
@@ -47,11 +47,11 @@ pub(super) enum AnyAddress {
 
 const ANY: usize = 4;
 /// The board's word that states whether anything is denied, and the number of words.
-pub(super) const DENIES: usize = ANY;
-const BOARD: usize = ANY + 1;
+pub(super) const DENIES_WORD: usize = ANY;
+const BOARD_WORDS: usize = ANY + 1;
 
 /// The value stored with an address: every port, or only those counted.
-pub(super) const WHATEVER: u64 = 0;
+pub(super) const EVERY_PORT: u64 = 0;
 pub(super) const BY_PORT: u64 = 1;
 
 /// A prefix as the kernel's tables have them: how many bits count, and an address.
@@ -95,15 +95,15 @@ pub(crate) struct FilterUpdate {
 impl FilterTables {
     /// Nothing is known of any queue, of which there are so many.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
-        let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESSES as usize)).collect();
+        let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESS_ENTRIES as usize)).collect();
         Ok(Self {
-            board: UmemWords::create(BOARD, 1)?,
+            board: UmemWords::create(BOARD_WORDS, 1)?,
             ports: UmemWords::create(1, 2 * PORT_WORDS as u32)?,
-            addresses: BpfMapData::create(ADDRESSES)?,
+            addresses: BpfMapData::create(ADDRESS_ENTRIES)?,
             denied: BpfMapData::create_of_prefixes(ACCESS_RULES_MAX as u32)?,
             ledger: Mutex::new(FilterLedger {
                 claimed,
-                shown: Vec::with_capacity(ADDRESSES as usize),
+                shown: Vec::with_capacity(ADDRESS_ENTRIES as usize),
                 denied: (0..queues).map(|_| None).collect(),
                 shown_denied: Vec::with_capacity(ACCESS_RULES_MAX),
             }),
@@ -194,8 +194,8 @@ impl FilterTables {
     /// The word in which a port is counted, and the value that adds one to that count.
     fn count_of(&self, number: usize, port: u16) -> Option<(&AtomicU64, u64)> {
         let port = usize::from(port);
-        let word = self.ports.all().get(number * PORT_WORDS + port / LANES)?;
-        Some((word, 1 << (port % LANES * LANE_BITS)))
+        let word = self.ports.all().get(number * PORT_WORDS + port / PORT_LANES)?;
+        Some((word, 1 << (port % PORT_LANES * LANE_BITS)))
     }
 
     /// Shows the prefixes that all queues deny.
@@ -215,7 +215,7 @@ impl FilterTables {
                 shown_denied.push(key);
             }
         }
-        if let Some(denies) = self.board.all().get(DENIES) {
+        if let Some(denies) = self.board.all().get(DENIES_WORD) {
             denies.store(u64::from(!shown_denied.is_empty()), Relaxed);
         }
         Ok(())
@@ -237,7 +237,7 @@ impl FilterTables {
         for (addr, _) in claimed.iter().flatten() {
             let claim = (*addr, by_port(*addr));
             if !shown.contains(&claim) {
-                self.addresses.set(&addr.octets(), if claim.1 { BY_PORT } else { WHATEVER })?;
+                self.addresses.set(&addr.octets(), if claim.1 { BY_PORT } else { EVERY_PORT })?;
                 shown.retain(|(other, _)| other != addr);
                 shown.push(claim);
             }
@@ -333,7 +333,7 @@ mod tests {
             all
         };
         let shown = || wants.ledger.lock().unwrap().shown_denied.len();
-        let board = || wants.board.all()[DENIES].load(Relaxed);
+        let board = || wants.board.all()[DENIES_WORD].load(Relaxed);
         // The third queue has no device.
         let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
         wants.tell(0, &mut one, &denies(&["10.1.0.0/16", "10.1.2.3/16", "fd01::/16"]), false);

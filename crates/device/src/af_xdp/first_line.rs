@@ -16,10 +16,10 @@ use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
 /// The queue on which test frames arrive.
-const QUEUE: u32 = 0;
+const TEST_QUEUE: u32 = 0;
 
 /// Frames of established flows that each turn has room for.
-pub(super) const ROOM: usize = 512;
+pub(super) const TURN_ROOM: usize = 512;
 
 /// What the program does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,8 +84,9 @@ impl FirstLine {
         }
         match notes.pop() {
             None => {
-                let told =
-                    steering.filter().map(|filter| filter.wants().join(QUEUE, station.is_shared));
+                let told = steering
+                    .filter()
+                    .map(|filter| filter.wants().join(TEST_QUEUE, station.is_shared));
                 Ok(Self { steering, turn: FilterTurn::default(), told })
             }
             Some(note) => Err(failed(std::io::Error::other(note))),
@@ -95,10 +96,10 @@ impl FirstLine {
     /// As [`Device::admit`](crate::Device::admit).
     pub fn admit(&mut self, now: Instant, credit: Option<usize>) {
         if let Some(filter) = self.steering.filter() {
-            self.turn.begin(filter, now, QUEUE, (credit, ROOM));
+            self.turn.begin(filter, now, TEST_QUEUE, (credit, TURN_ROOM));
         }
         if let Some(cookies) = self.steering.cookies() {
-            cookies.press(QUEUE, credit.is_some());
+            cookies.press(TEST_QUEUE, credit.is_some());
         }
     }
 
@@ -122,8 +123,8 @@ impl FirstLine {
     /// As [`Device::want`](crate::Device::want).
     pub fn want(&mut self, wanted: &RxFilter) {
         if let (Some(filter), Some(told)) = (self.steering.filter(), &mut self.told) {
-            filter.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
-            self.turn.want(filter, QUEUE, wanted);
+            filter.wants().tell(TEST_QUEUE, told, wanted, self.steering.is_shared());
+            self.turn.want(filter, TEST_QUEUE, wanted);
         }
     }
 
@@ -196,11 +197,11 @@ impl FirstLine {
     pub fn stats(&self) -> DeviceStats {
         let mut stats = DeviceStats::default();
         if let Some(filter) = self.steering.filter() {
-            filter.count(QUEUE, &mut stats);
+            filter.count(TEST_QUEUE, &mut stats);
             (stats.rx_redirected, stats.rx_redirected_bytes) = filter.redirects().redirected();
         }
         if let Some(cookies) = self.steering.cookies() {
-            cookies.count(QUEUE, &mut stats);
+            cookies.count(TEST_QUEUE, &mut stats);
         }
         stats
     }

@@ -22,9 +22,9 @@ use crate::napi::half_thread::HalfThread;
 use crate::napi_policy::NapiPriority;
 
 /// How long after a refusal it is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const REFUSAL_RETRY: Duration = Duration::from_secs(1);
 /// The longest sleep.
-const LONG: Duration = Duration::from_secs(3600);
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// What worker and thread share.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl SwitchState {
         match (wanted, attached) {
             (true, false) => {
                 if steering.attach(index, Attach::Native).is_err() {
-                    return AGAIN;
+                    return REFUSAL_RETRY;
                 }
                 self.place(NapiPriority::Choosing);
                 self.times.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl SwitchState {
                 self.place(NapiPriority::Behind);
                 steering.detach();
             }
-            _ => return LONG,
+            _ => return SLEEP_MAX,
         }
         self.attached.store(wanted, Ordering::Release);
         // It may have changed meanwhile.

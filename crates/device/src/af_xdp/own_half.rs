@@ -10,12 +10,12 @@
 use floodwall_base::limits::BURST_MAX;
 
 /// Frames of one run behind which there are more: it was over by its time.
-const BEHIND: u64 = 24;
+const RUN_FRAMES: u64 = 24;
 /// The same where every frame counts that was judged at the interface: at a microsecond and more
 /// for an answer a run has fewer of them.
 const BEHIND_JUDGED: u64 = 12;
 /// Frames that wait when the worker arrives and count as load: NAPI ran outside our calls.
-const LOAD: usize = BURST_MAX / 2;
+const LOAD_FRAMES: usize = BURST_MAX / 2;
 
 /// State of our own NAPI polls: what the last poll saw and left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ impl OwnHalf {
     /// Starts a call that finds `there` frames; `presses` is whether a credit for unverified flows
     /// is in force. Returns whether to poll: not where the frames that wait are all that there is.
     pub(crate) fn must_run(&mut self, there: usize, presses: bool) -> bool {
-        let is_load = self.had_more || self.left_behind || there >= LOAD || presses;
+        let is_load = self.had_more || self.left_behind || there >= LOAD_FRAMES || presses;
         self.left_behind = false;
         there == 0 || is_load
     }
@@ -40,7 +40,7 @@ impl OwnHalf {
     /// Records a poll of so many frames, including those dropped for lack of credit. Returns
     /// whether it emptied the card's ring.
     pub(crate) fn ran(&mut self, frames: u64) -> bool {
-        self.ran_behind(frames, BEHIND)
+        self.ran_behind(frames, RUN_FRAMES)
     }
 
     /// The same with all frames that were judged at the interface.
@@ -80,8 +80,8 @@ mod tests {
         assert!(half.must_run(0, false), "nothing is there: a poll is needed");
         assert!(!half.must_run(1, false));
         assert!(half.must_run(1, true), "unverified frames are dropped unseen");
-        assert!(!half.must_run(LOAD - 1, false));
-        assert!(half.must_run(LOAD, false), "the card runs it, and may not let go");
+        assert!(!half.must_run(LOAD_FRAMES - 1, false));
+        assert!(half.must_run(LOAD_FRAMES, false), "the card runs it, and may not let go");
         half.takes(64, 65);
         assert!(half.must_run(1, false));
         half.takes(64, 64);
@@ -92,11 +92,11 @@ mod tests {
     fn a_run_that_was_over_by_its_time_leaves_something_to_the_next_call() {
         let mut half = OwnHalf::default();
         assert!(!half.has_left_some(), "before the first run nothing is known");
-        assert!(!half.ran(BEHIND));
+        assert!(!half.ran(RUN_FRAMES));
         assert!(half.has_left_some() && !half.saw_all());
         // The next call polls regardless of what is there, and finds the end.
         assert!(half.must_run(1, false));
-        assert!(half.ran(BEHIND - 1));
+        assert!(half.ran(RUN_FRAMES - 1));
         assert!(!half.has_left_some() && half.saw_all());
         assert!(!half.must_run(1, false));
     }

@@ -14,7 +14,7 @@
 use floodwall_checksum::Accumulator;
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
 
-const LINK: usize = 14;
+const LINK_BYTES: usize = 14;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -33,7 +33,7 @@ pub(crate) fn describe(packet: &mut PacketBuf) {
 }
 
 fn unfinished(frame: &[u8]) -> Option<Offload> {
-    let upper = match frame.get(12..LINK)? {
+    let upper = match frame.get(12..LINK_BYTES)? {
         [0x08, 0x00] => over_v4(frame)?,
         [0x86, 0xdd] => over_v6(frame)?,
         _ => return None,
@@ -54,7 +54,7 @@ fn unfinished(frame: &[u8]) -> Option<Offload> {
 }
 
 fn over_v4(frame: &[u8]) -> Option<PartialUpper> {
-    let header: &[u8; 20] = frame.get(LINK..)?.first_chunk()?;
+    let header: &[u8; 20] = frame.get(LINK_BYTES..)?.first_chunk()?;
     let len = usize::from(header[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let is_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
@@ -63,19 +63,23 @@ fn over_v4(frame: &[u8]) -> Option<PartialUpper> {
     }
     let protocol = header[9];
     Some(PartialUpper {
-        start: LINK + len,
+        start: LINK_BYTES + len,
         protocol,
         sum: pseudo(&header[12..20], protocol, total - len),
     })
 }
 
 fn over_v6(frame: &[u8]) -> Option<PartialUpper> {
-    let header: &[u8; 40] = frame.get(LINK..)?.first_chunk()?;
+    let header: &[u8; 40] = frame.get(LINK_BYTES..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let (protocol, len) = (header[6], usize::from(u16::from_be_bytes([header[4], header[5]])));
-    Some(PartialUpper { start: LINK + 40, protocol, sum: pseudo(&header[8..40], protocol, len) })
+    Some(PartialUpper {
+        start: LINK_BYTES + 40,
+        protocol,
+        sum: pseudo(&header[8..40], protocol, len),
+    })
 }
 
 fn pseudo(addresses: &[u8], protocol: u8, len: usize) -> Accumulator {

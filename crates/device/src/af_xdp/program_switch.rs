@@ -18,7 +18,7 @@ use super::cookie_programs::CookiePrograms;
 /// How often the peer of a veth is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest sleep where nothing is to be looked at.
-const LONG: Duration = Duration::from_secs(3600);
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl ProgramSwitch {
         let (end, programs) = (Arc::clone(&ends), Arc::clone(programs));
         let thread = Builder::new().name("xdp-switch".to_owned()).spawn(move || {
             loop {
-                std::thread::park_timeout(if programs.is_veth() { LOOK_EVERY } else { LONG });
+                std::thread::park_timeout(if programs.is_veth() { LOOK_EVERY } else { SLEEP_MAX });
                 if end.load(Ordering::Acquire) {
                     return;
                 }

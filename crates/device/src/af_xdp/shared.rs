@@ -16,8 +16,8 @@ use super::{failed, unsupported};
 use crate::error::DeviceError;
 
 /// The note that `run` prints about a shared link address.
-pub(super) const NOTE: &str = "the host has the same link address: packets for our addresses \
-                               come to us, all others go to the host";
+pub(super) const SHARED_ADDRESS_NOTE: &str = "the host has the same link address: packets for our \
+                                              addresses come to us, all others go to the host";
 
 /// Checks that stack and host can share the link address.
 pub(super) fn check(name: &str, mac: MacAddr) -> Result<(), DeviceError> {

@@ -6,19 +6,19 @@
 //! there are, but for frames on their way from the program to the ring.
 
 /// Turns that are remembered: more than a ring takes to be emptied by bursts.
-const TURNS: usize = 64;
+const TURNS_REMEMBERED: usize = 64;
 
 /// The counts of the last turns.
 #[derive(Debug)]
 pub(crate) struct WaitingFrames {
     /// Frames that had come by then, and unverified ones that had been admitted.
-    turns: [(u64, u64); TURNS],
+    turns: [(u64, u64); TURNS_REMEMBERED],
     next: usize,
 }
 
 impl Default for WaitingFrames {
     fn default() -> Self {
-        Self { turns: [(0, 0); TURNS], next: 0 }
+        Self { turns: [(0, 0); TURNS_REMEMBERED], next: 0 }
     }
 }
 
@@ -34,7 +34,7 @@ impl WaitingFrames {
         if let Some(turn) = self.turns.get_mut(self.next) {
             *turn = (came, admitted);
         }
-        self.next = (self.next + 1) % TURNS;
+        self.next = (self.next + 1) % TURNS_REMEMBERED;
         waiting.min(usize::try_from(admitted.saturating_sub(gone)).unwrap_or(usize::MAX))
     }
 }

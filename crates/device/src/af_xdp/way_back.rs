@@ -20,14 +20,14 @@ use super::filter::secret_word;
 use super::xdp_abi::{DATA, PASS};
 
 /// Where the context of an XDP program has the front of the frame's metadata.
-const META: i16 = 8;
+const CONTEXT_META: i16 = 8;
 /// The same, and the frame's first byte, in the context of a program at the ingress.
 const PACKET_META: i16 = 140;
 const PACKET_DATA: i16 = 76;
 /// Bytes of the mark.
-const MARK: i32 = 8;
+const MARK_BYTES: i32 = 8;
 /// The verdict by which other programs and the system go on with a packet.
-const NEXT: i32 = -1;
+const VERDICT_NEXT: i32 = -1;
 
 /// The program for SYNs that passes answers on, and the one that sends them back.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl PassingAnswers {
         a.load(AccessSize::Word, Register::R2, Register::R1, PACKET_META)
             .load(AccessSize::Word, Register::R3, Register::R1, PACKET_DATA)
             .copy(Register::R4, Register::R2)
-            .add(Register::R4, MARK)
+            .add(Register::R4, MARK_BYTES)
             .jump_if_reg(Register::R4, JumpCondition::Above, Register::R3, on)
             .load(AccessSize::Double, Register::R4, Register::R2, 0)
             .set_wide(Register::R5, mark)
@@ -61,7 +61,7 @@ impl PassingAnswers {
             .call(Function::Redirect)
             .exit();
         a.place(on);
-        a.set(Register::R0, NEXT).exit();
+        a.set(Register::R0, VERDICT_NEXT).exit();
         let code = a.finish().map_err(|_| io::Error::other("the program has a jump to nowhere"))?;
         let ingress = BpfProgram::load_for_ingress(&code)?;
         // Whether the system lets one attach such a program is found now, not under flood.
@@ -82,13 +82,13 @@ impl PassingAnswers {
 /// `R6` holds the context.
 pub(super) fn pass(a: &mut Assembler, mark: u64, broken: Label) {
     a.copy(Register::R1, Register::R6)
-        .set(Register::R2, -MARK)
+        .set(Register::R2, -MARK_BYTES)
         .call(Function::AdjustMeta)
         .jump_if(Register::R0, JumpCondition::Differs, 0, broken)
-        .load(AccessSize::Word, Register::R2, Register::R6, META)
+        .load(AccessSize::Word, Register::R2, Register::R6, CONTEXT_META)
         .load(AccessSize::Word, Register::R3, Register::R6, DATA)
         .copy(Register::R4, Register::R2)
-        .add(Register::R4, MARK)
+        .add(Register::R4, MARK_BYTES)
         .jump_if_reg(Register::R4, JumpCondition::Above, Register::R3, broken)
         .set_wide(Register::R5, mark)
         .store(AccessSize::Double, Register::R2, 0, Register::R5)

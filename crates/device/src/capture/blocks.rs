@@ -15,9 +15,9 @@ use pcap_parser::{
 use crate::device::Medium;
 
 /// Times are nanoseconds: ten to the power of minus nine.
-const RESOLUTION: u8 = 9;
+const TIME_RESOLUTION: u8 = 9;
 /// The options `epb_flags` and `epb_dropcount`.
-const FLAGS: OptionCode = OptionCode(2);
+const OPTION_FLAGS: OptionCode = OptionCode(2);
 const DROP_COUNT: OptionCode = OptionCode(4);
 
 /// Whether a packet arrived or leaves: the lowest two bits of a packet's flags.
@@ -90,10 +90,10 @@ impl<W: Write> BlockWriter<W> {
             snaplen: snap_len,
             options: vec![
                 option(OptionCode::IfName, name.as_bytes()),
-                option(OptionCode::IfTsresol, &[RESOLUTION]),
+                option(OptionCode::IfTsresol, &[TIME_RESOLUTION]),
             ],
             block_len2: 0,
-            if_tsresol: RESOLUTION,
+            if_tsresol: TIME_RESOLUTION,
             if_tsoffset: 0,
         })
     }
@@ -108,7 +108,7 @@ impl<W: Write> BlockWriter<W> {
         let missed = packet.missed.to_le_bytes();
         let mut options = Vec::with_capacity(3);
         options.extend(packet.comment.map(|text| option(OptionCode::Comment, text.as_bytes())));
-        options.push(option(FLAGS, &flags));
+        options.push(option(OPTION_FLAGS, &flags));
         if packet.missed > 0 {
             options.push(option(DROP_COUNT, &missed));
         }

@@ -13,13 +13,13 @@ use pcap_parser::{Block, PcapHeader};
 use super::{Capture, CapturedPacket, LinkType, Truncation};
 
 /// The first word of a pcapng file; it reads the same in both byte orders.
-const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+const SECTION_BLOCK: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Bytes of the largest record that any tool writes; more is a broken length.
 const RECORD_MAX: usize = 1 << 24;
-const NANOS: u128 = 1_000_000_000;
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Capture, Truncation> {
-    if bytes.starts_with(&SECTION) { parse_pcapng(bytes) } else { parse_pcap(bytes) }
+    if bytes.starts_with(&SECTION_BLOCK) { parse_pcapng(bytes) } else { parse_pcap(bytes) }
 }
 
 fn broken(offset: usize, reason: &'static str) -> Truncation {
@@ -112,7 +112,7 @@ fn parse_pcapng(bytes: &[u8]) -> Result<Capture, Truncation> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let offset = bytes.len() - rest.len();
-        if rest.starts_with(&SECTION) {
+        if rest.starts_with(&SECTION_BLOCK) {
             big_endian = rest.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]);
             interfaces.clear();
         }
@@ -188,7 +188,8 @@ fn take_block(
 
 impl Described {
     fn time(&self, ticks: u64) -> Duration {
-        let nanos = u128::from(ticks % self.resolution) * NANOS / u128::from(self.resolution);
+        let nanos =
+            u128::from(ticks % self.resolution) * NANOS_PER_SECOND / u128::from(self.resolution);
         let seconds = (ticks / self.resolution).saturating_add_signed(self.offset);
         // The remainder of a division by the resolution is less than a second.
         Duration::new(seconds, nanos as u32)

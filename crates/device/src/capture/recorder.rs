@@ -19,7 +19,7 @@ use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
 /// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
-const HEAD: usize = 8 + 8 + 4 + 4 + 1;
+const RECORD_HEAD_BYTES: usize = 8 + 8 + 4 + 4 + 1;
 
 /// The limits of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
             some => some as usize,
         };
         let len = packet.len().min(snap);
-        if self.buffer.len() + HEAD + len > self.config.buffer_bytes {
+        if self.buffer.len() + RECORD_HEAD_BYTES + len > self.config.buffer_bytes {
             self.missed += 1;
             self.missed_before_next += 1;
             return;

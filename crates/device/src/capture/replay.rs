@@ -17,7 +17,7 @@ use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
 /// Link addresses for packets that were captured without any: receiver, sender.
-const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+const REPLAY_ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 /// Bytes of the largest IP packet without a jumbo option.
 const MTU: u32 = 65_535;
 
@@ -75,7 +75,7 @@ fn pieces(packet: &CapturedPacket, medium: Medium) -> Option<([u8; 14], usize, &
     }
     let protocol = if ip.first()? >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
     let mut header = none;
-    let bytes = ADDRESSES.iter().chain(&protocol);
+    let bytes = REPLAY_ADDRESSES.iter().chain(&protocol);
     header.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     Some((header, header.len(), ip))
 }

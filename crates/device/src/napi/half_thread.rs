@@ -13,8 +13,8 @@ use super::poller::PollDrive;
 use super::system::System;
 use super::threaded::{Napi, NapiSetting};
 use super::tuning::{
-    BEFORE_FLUSH_NANOS, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER, POLL_FLUSH_NANOS,
-    SLICE, THREAD_FLUSH_NANOS,
+    BEFORE_FLUSH_NANOS, CORE_SLICE, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
+    POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
 };
 use crate::half_rank::HalfRank;
 use crate::napi_policy::NapiPriority;
@@ -64,7 +64,7 @@ impl HalfThread {
             NapiPriority::Guarding => (NICE_BEFORE, self.napi.setting.flush_nanos),
         };
         if self.over.load(Ordering::Relaxed)
-            || self.system.set_turns(self.thread, nice, SLICE).is_err()
+            || self.system.set_turns(self.thread, nice, CORE_SLICE).is_err()
         {
             return;
         }
@@ -85,7 +85,7 @@ impl HalfThread {
             return;
         }
         let (nice, slice) = match rank {
-            HalfRank::Placed => (self.nice, SLICE),
+            HalfRank::Placed => (self.nice, CORE_SLICE),
             HalfRank::Granted | HalfRank::Taken => (NICE_GRANTED, LONG_SLICE),
             HalfRank::Denied => (NICE_BEHIND, LONG_SLICE),
         };

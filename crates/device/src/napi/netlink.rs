@@ -5,8 +5,9 @@
 //! built in a vector, and every length in a reply is checked. Not used on the packet path.
 //!
 //! Invariants: the socket belongs to the network namespace of the thread that opened it; a call
-//! waits for [`PATIENCE`] at most and reads [`ANSWER_MAX`] bytes at most; no answer, however odd,
-//! makes it panic or loop. Reading: RFC 3549, the kernel's `Documentation/userspace-api/netlink`.
+//! waits for [`KERNEL_PATIENCE`] at most and reads [`ANSWER_MAX`] bytes at most; no answer, however
+//! odd, makes it panic or loop. Reading: RFC 3549, the kernel's
+//! `Documentation/userspace-api/netlink`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,15 +16,15 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// How long the kernel may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const KERNEL_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of all answers to one question.
 const ANSWER_MAX: usize = 1 << 20;
 /// Bytes of a message's header.
 const HEADER: usize = 16;
 /// Bytes of an attribute's header.
-const ATTRIBUTE: usize = 4;
+const ATTRIBUTE_HEADER: usize = 4;
 /// The bits of an attribute's kind that are its number.
-const KIND: u16 = 0x3fff;
+const ATTRIBUTE_KIND_MASK: u16 = 0x3fff;
 /// The attribute of an interface's name.
 pub(crate) const IFLA_IFNAME: u16 = 3;
 /// Bytes of `struct ifinfomsg`.
@@ -47,7 +48,7 @@ impl NetlinkRequest {
 
     /// With an attribute.
     pub(super) fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        let len = (ATTRIBUTE + value.len()) as u16;
+        let len = (ATTRIBUTE_HEADER + value.len()) as u16;
         self.0.extend_from_slice(&len.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
         self.0.extend_from_slice(value);
@@ -77,7 +78,7 @@ impl Netlink {
         }
         // SAFETY: a new descriptor, which has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(KERNEL_PATIENCE))?;
         Ok(Self(socket))
     }
 
@@ -154,8 +155,8 @@ pub(crate) fn link_named(name: &str) -> io::Result<Vec<u8>> {
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
-        let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?) & KIND;
-        let value = bytes.get(ATTRIBUTE..len)?;
+        let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?) & ATTRIBUTE_KIND_MASK;
+        let value = bytes.get(ATTRIBUTE_HEADER..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some((kind, value))
     })

@@ -22,7 +22,7 @@ use super::undo::PlacementUndo;
 /// Longest note: an interface with many receive halves has some 100 bytes each.
 const BYTES_MAX: u64 = 1 << 18;
 /// Retries where a process that ends removes the file concurrently.
-const TRIES: u32 = 8;
+const NOTE_TRIES: u32 = 8;
 
 /// The note of one interface, locked by this process.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl PlacementNote {
     /// As [`PlacementNote::take`], in a folder. A note with another head is stale.
     pub(super) fn take_in(folder: &Path, name: &str, head: &str) -> NoteTaken {
         let path = folder.join(name);
-        for _ in 0..TRIES {
+        for _ in 0..NOTE_TRIES {
             let file = match open(folder, &path) {
                 Ok(file) => file,
                 Err(error) => return NoteTaken::Nowhere(error),

@@ -176,7 +176,7 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     assert_eq!(during.napis[0].setting.threaded, Some(true));
     assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
-    assert_eq!(during.slice, SLICE);
+    assert_eq!(during.slice, CORE_SLICE);
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
     assert!(report.words.contains("(77) on core 1, behind the worker"), "{}", report.words);
@@ -234,7 +234,7 @@ fn a_guards_thread_goes_before_programs_and_keeps_its_group_and_times() {
     let placement = Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere).unwrap();
     let during = fake.state();
     assert_eq!(during.standing, ThreadStanding { cores: vec![0], nice: NICE_BEFORE });
-    assert_eq!((during.group.as_str(), during.slice), ("/", SLICE));
+    assert_eq!((during.group.as_str(), during.slice), ("/", CORE_SLICE));
     let wanted = NapiSetting { defer: 3, flush_nanos: 4, threaded: Some(true) };
     assert_eq!(during.napis[0].setting, wanted);
     let words = &placement.report().words;

@@ -111,8 +111,8 @@ pub(super) fn our_group() -> io::Result<String> {
 }
 
 /// How often a thread that has not run yet is tried again, and how long after.
-const TRIES: u32 = 100;
-const BETWEEN: Duration = Duration::from_millis(2);
+const THREAD_TRIES: u32 = 100;
+const THREAD_TRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// Moves a thread into a group. A thread of the kernel's that was made just now cannot be moved
 /// before it has run for the first time, which on a busy core takes a while: it is waited for, up
@@ -124,10 +124,10 @@ pub(super) fn move_to(thread: u32, group: &str) -> io::Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     let folder = folder(&mounts, is_old, group).ok_or_else(none)?;
     let file = folder.join("cgroup.procs");
-    for _ in 1..TRIES {
+    for _ in 1..THREAD_TRIES {
         match std::fs::write(&file, thread.to_string()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                std::thread::sleep(BETWEEN);
+                std::thread::sleep(THREAD_TRY_PAUSE);
             }
             moved => return moved,
         }

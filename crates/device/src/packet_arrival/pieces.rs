@@ -9,7 +9,7 @@
 use floodwall_checksum::{Accumulator, sum};
 use floodwall_packet::{Offload, PacketBuf, Pool};
 
-use super::{ADDRESSES, LINK, PacketArrival, moved, tag_of};
+use super::{LINK_ADDRESS_BYTES, LINK_BYTES, PacketArrival, moved, tag_of};
 use crate::copy;
 use crate::packet_ring::RingFrame;
 use crate::vnet;
@@ -48,8 +48,8 @@ impl ArrivalPieces {
             _ => (6, l4 + 8),
         };
         let (said, least) = match is_v4 {
-            true => (word(bytes, LINK + 2)?, 20),
-            false => (40 + word(bytes, LINK + 4)?, 40),
+            true => (word(bytes, LINK_BYTES + 2)?, 20),
+            false => (40 + word(bytes, LINK_BYTES + 4)?, 40),
         };
         let text = bytes.len().checked_sub(heads)?;
         let size = usize::from(offload.gso_size);
@@ -57,9 +57,9 @@ impl ArrivalPieces {
         let is_so = offload.flags & 1 != 0
             && offload.checksum_offset == field
             && found_l4.is_none_or(|found| found == l4)
-            && l4 >= LINK + least
+            && l4 >= LINK_BYTES + least
             && heads <= HEADS_MAX
-            && said == bytes.len() - LINK
+            && said == bytes.len() - LINK_BYTES
             && match protocol {
                 TCP => heads >= l4 + 20,
                 _ => word(bytes, l4 + 4)? == 8 + text,
@@ -86,7 +86,7 @@ impl ArrivalPieces {
             return PacketArrival::Malformed;
         }
         let (tag, tag_len) = tag_of(frame);
-        let (addresses, rest) = heads.split_at(ADDRESSES);
+        let (addresses, rest) = heads.split_at(LINK_ADDRESS_BYTES);
         let parts = [addresses, tag.get(..tag_len).unwrap_or_default(), rest, text];
         let total = self.heads + tag_len + text.len();
         match copy::assemble(pool, total, parts) {
@@ -107,7 +107,8 @@ impl ArrivalPieces {
 
     /// Writes into the headers of all what one piece has of its own.
     fn tell(&self, heads: &mut [u8], number: usize, text: usize) -> Option<()> {
-        let (ip, upper) = heads.get_mut(LINK..)?.split_at_mut_checked(self.l4 - LINK)?;
+        let (ip, upper) =
+            heads.get_mut(LINK_BYTES..)?.split_at_mut_checked(self.l4 - LINK_BYTES)?;
         let len = u16::try_from(upper.len() + text).ok()?;
         let whole = u16::try_from(upper.len() + self.text).ok()?;
         if self.protocol == TCP {
@@ -164,16 +165,16 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
 /// Where the upper header starts, and whether the frame is IPv4; `None` for a frame of another
 /// protocol. After IPv6 extension headers its position is taken from the description.
 pub(super) fn upper(bytes: &[u8], protocol: u8) -> Option<(Option<usize>, bool)> {
-    let (link, ip) = bytes.split_at_checked(LINK)?;
-    match (link.get(ADDRESSES..)?, ip) {
+    let (link, ip) = bytes.split_at_checked(LINK_BYTES)?;
+    match (link.get(LINK_ADDRESS_BYTES..)?, ip) {
         ([0x08, 0x00], [first, _, _, _, _, _, fragment, offset, _, found, ..])
             if first >> 4 == 4 && *found == protocol =>
         {
             let is_whole = fragment & 0x3f == 0 && *offset == 0;
-            is_whole.then_some((Some(LINK + usize::from(first & 15) * 4), true))
+            is_whole.then_some((Some(LINK_BYTES + usize::from(first & 15) * 4), true))
         }
         ([0x86, 0xdd], [first, _, _, _, _, _, found, ..]) if first >> 4 == 6 => match *found {
-            found if found == protocol => Some((Some(LINK + 40), false)),
+            found if found == protocol => Some((Some(LINK_BYTES + 40), false)),
             // Hop-by-hop options, routing, destination options.
             0 | 43 | 60 => Some((None, false)),
             _ => None,

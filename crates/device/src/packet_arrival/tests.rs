@@ -218,8 +218,9 @@ fn a_description_that_does_not_fit_the_frame_loses_the_frame_once() {
             assert_eq!((packets.len(), lost), (0, 1), "{lie:?}, v6 {v6}");
         }
         // Lengths in the headers that are not the frame's, fragments.
-        let v4 = [LINK, LINK + 3, LINK + 6, LINK + 7, LINK + 9, udp + 5];
-        let others = [LINK, LINK + 5, LINK + 6, udp + 5];
+        let v4 =
+            [LINK_BYTES, LINK_BYTES + 3, LINK_BYTES + 6, LINK_BYTES + 7, LINK_BYTES + 9, udp + 5];
+        let others = [LINK_BYTES, LINK_BYTES + 5, LINK_BYTES + 6, udp + 5];
         for at in if v6 { &others[..] } else { &v4[..] } {
             let mut bytes = bytes.clone();
             bytes[*at] ^= 0x21;
@@ -246,7 +247,7 @@ fn what_nothing_ever_wrote_ends_and_gives_all_memory_back() {
         let mut vnet = encode(&told(udp, 1 + next(600)));
         if next(2) == 0 {
             vnet[1] = [0, TCP_V4, TCP_V6, 3, TCP_V4 | ECN, 0xff][next(6)];
-            bytes[if v6 { LINK + 6 } else { LINK + 9 }] = TCP;
+            bytes[if v6 { LINK_BYTES + 6 } else { LINK_BYTES + 9 }] = TCP;
         }
         for _ in 0..next(3) {
             let at = next(VNET_BYTES);

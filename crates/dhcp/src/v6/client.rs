@@ -36,7 +36,7 @@ const PREFERENCE_MAX: u8 = 255;
 const MAX_RT: core::ops::RangeInclusive<u32> = 60..=86_400;
 /// Information is asked for again after this, where the server leaves it open, and not sooner than
 /// that (RFC 8415 section 21.23).
-const REFRESH: (Duration, Duration) = (Duration::from_secs(86_400), Duration::from_secs(600));
+const REFRESH_TIMES: (Duration, Duration) = (Duration::from_secs(86_400), Duration::from_secs(600));
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 256;
 
@@ -483,7 +483,7 @@ impl Dhcpv6Client {
     }
 
     fn informed(&mut self, message: &Dhcpv6Message<'_>, now: Instant) {
-        let (usual, least) = REFRESH;
+        let (usual, least) = REFRESH_TIMES;
         let refresh = message.options().number(option::REFRESH_TIME);
         let refresh = refresh.map_or(usual, |s| Duration::from_secs(u64::from(s)).max(least));
         self.settings = Some(Dhcpv6Settings::read(message));

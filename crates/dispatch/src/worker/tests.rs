@@ -463,7 +463,7 @@ fn an_empty_turn_is_repeated_under_load_but_not_where_its_device_waits_for_the_c
         let mut worker = simple(vec![Fake { waits_for_core, ..device }, fake("f1").0]);
         let now = Instant::ORIGIN;
         // Load, and then nothing: another look may find more.
-        assert_eq!(worker.has_more(LOAD, now, true), !waits_for_core);
+        assert_eq!(worker.has_more(LOAD_BURST, now, true), !waits_for_core);
         assert_eq!(worker.has_more(0, now, true), !waits_for_core);
         // A full turn is another matter: there is more already.
         far.push_many(BURST_MAX, &[1, 0, 9]);

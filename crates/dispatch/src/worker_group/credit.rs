@@ -12,7 +12,7 @@ use super::tests::{owned_by, wait_until};
 use super::*;
 
 /// Offset of a packet's mark: established or unverified.
-const MARK: usize = 27;
+const MARK_AT: usize = 27;
 
 /// What a test sees of one queue.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Device for CreditQueue {
     }
 
     fn mark_established(&mut self, _: Instant, established: &PacketBuf) {
-        assert_eq!(established.first()[MARK], b'f');
+        assert_eq!(established.first()[MARK_AT], b'f');
         self.seen.told.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -124,7 +124,7 @@ impl Engine for CreditTaker {
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
         for (packet, class) in burst.iter().zip(classes) {
-            let is_established = packet.first()[MARK] == b'f';
+            let is_established = packet.first()[MARK_AT] == b'f';
             *class = if is_established { Triage::Established } else { Triage::Unknown };
         }
     }
@@ -155,7 +155,7 @@ fn flooded(
     for (at, iface) in ifaces.into_iter().enumerate() {
         let packets = [(1, b'f'), (0, b's')].map(|(owner, mark)| {
             let mut bytes = owned_by(&config.steering, owner, 7);
-            bytes[MARK] = mark;
+            bytes[MARK_AT] = mark;
             bytes
         });
         let info = DeviceInfo {

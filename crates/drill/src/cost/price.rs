@@ -23,11 +23,11 @@ use crate::error::DrillError;
 use crate::topology;
 
 /// Times that a piece does its work in one measurement: some 10 to 100 us.
-const TIMES: usize = 2048;
+const MEASURED_TIMES: usize = 2048;
 /// Bytes of the packets that are copied for comparison.
-const COPIES: [usize; 2] = [64, 1514];
+const COPY_SIZES: [usize; 2] = [64, 1514];
 /// Headers of a datagram: link, network, transport.
-const HEADERS: usize = 3;
+const DATAGRAM_HEADERS: usize = 3;
 
 /// One measurement's worth of work of each kind.
 pub(crate) struct PriceItems {
@@ -87,11 +87,13 @@ impl PriceItems {
         let accounts = 2 * sockets + 8;
         let pool = Pool::new(&PoolConfig { accounts, ..PoolConfig::default() })?;
         let (udp, ports) = table(&pool, sockets, seed, &mut random);
-        let flows =
-            (0..TIMES).map(|_| random.next_u64()).map(|n| (n as u32, (n >> 32) as u32)).collect();
+        let flows = (0..MEASURED_TIMES)
+            .map(|_| random.next_u64())
+            .map(|n| (n as u32, (n >> 32) as u32))
+            .collect();
         let frames = (0..BURST_MAX as u16).map(datagram).collect();
         let key = HashKey::new(random.next_u64(), random.next_u64());
-        let copied = (0..COPIES[1]).map(|n| n as u8).collect();
+        let copied = (0..COPY_SIZES[1]).map(|n| n as u8).collect();
         let wire = pair(4 * BURST_MAX);
         Ok(Self { clock, random, pool, key, flows, frames, wire, udp, ports, copied })
     }
@@ -111,8 +113,8 @@ impl PriceItems {
             }
             PriceItem::Hit => Ok(self.probe(1)),
             PriceItem::Miss => Ok(self.probe(self.ports.len())),
-            PriceItem::CopyShort => Ok(self.copy(COPIES[0])),
-            PriceItem::CopyLong => Ok(self.copy(COPIES[1])),
+            PriceItem::CopyShort => Ok(self.copy(COPY_SIZES[0])),
+            PriceItem::CopyLong => Ok(self.copy(COPY_SIZES[1])),
             PriceItem::Entry => Ok(timed(self.clock, |_| self.pool.alloc(Class::Small).is_some())),
         }
     }
@@ -125,7 +127,7 @@ impl PriceItems {
             list.push_back(packet);
         });
         let started = self.clock.now();
-        for _ in 0..TIMES / BURST_MAX {
+        for _ in 0..MEASURED_TIMES / BURST_MAX {
             ours.transmit(&mut list)?;
             packets += 2 * theirs.receive(&self.pool, &mut burst)?;
             burst.drain().for_each(|packet| list.push_back(packet));
@@ -140,7 +142,7 @@ impl PriceItems {
             let frame = frames.get(n % BURST_MAX).map_or(&[][..], Vec::as_slice);
             check(black_box(frame))
         };
-        timed(self.clock, each) / HEADERS as f64
+        timed(self.clock, each) / DATAGRAM_HEADERS as f64
     }
 
     /// Looks sockets up: some that are used by turns, of all that are open.
@@ -165,16 +167,16 @@ impl PriceItems {
 
 /// What separates the two copies, in bytes.
 pub(crate) const fn copied_more() -> usize {
-    COPIES[1] - COPIES[0]
+    COPY_SIZES[1] - COPY_SIZES[0]
 }
 
-/// Nanoseconds of one call, of [`TIMES`].
+/// Nanoseconds of one call, of [`MEASURED_TIMES`].
 fn timed<R>(clock: Clock, mut work: impl FnMut(usize) -> R) -> f64 {
     let started = clock.now();
-    for n in 0..TIMES {
+    for n in 0..MEASURED_TIMES {
         black_box(work(n));
     }
-    (clock.now() - started).as_nanos() as f64 / TIMES as f64
+    (clock.now() - started).as_nanos() as f64 / MEASURED_TIMES as f64
 }
 
 /// All headers of a datagram, as the stack's own parsers check them.

@@ -22,13 +22,13 @@ use crate::server::{ServedCounts, ServerConfig};
 use crate::traffic::{TrafficSource, TrafficStretch};
 
 /// Packets of the wire, each way.
-const RING: usize = 1024;
+const WIRE_RING: usize = 1024;
 /// Packets a second of each flood, in the host's virtual time.
-const RATE: u64 = 400_000;
+const FLOOD_RATE: u64 = 400_000;
 /// In which a burst is due at that rate.
-const STEP: Duration = Duration::from_nanos(64 * 1_000_000_000 / RATE);
+const BURST_STEP: Duration = Duration::from_nanos(64 * 1_000_000_000 / FLOOD_RATE);
 /// For how long, in that time: longer than any measurement.
-const LENGTH: Duration = Duration::from_secs(3600);
+const FLOOD_LENGTH: Duration = Duration::from_secs(3600);
 /// Turns before the first that counts: the router is known, tables are as full as they get.
 const WARM_UP: usize = 64;
 /// Units of work that the crowd does in a turn.
@@ -76,7 +76,7 @@ impl TurnCosts {
         seed: u64,
         clock: Clock,
     ) -> Result<Self, DrillError> {
-        let (ours, theirs) = pair(RING);
+        let (ours, theirs) = pair(WIRE_RING);
         let now = Instant::ORIGIN + Duration::from_secs(1);
         let config = ServerConfig::default();
         let mut random = Randomness::from_number(seed);
@@ -87,7 +87,7 @@ impl TurnCosts {
         let how = WorkerConfig { gate: None, ..WorkerConfig::default() };
         let worker = Worker::new(host, host_pool, random, ports, how)?;
         let mut crowd = TrafficSource::default();
-        let flood = kind.map(|kind| Flood { kind, rate: RATE, length: LENGTH, seed });
+        let flood = kind.map(|kind| Flood { kind, rate: FLOOD_RATE, length: FLOOD_LENGTH, seed });
         crowd.begin(&TrafficStretch { flood, ..TrafficStretch::default() }, true)?;
         let mut turns = Self {
             crowd,
@@ -99,8 +99,8 @@ impl TurnCosts {
             burst: Burst::new(),
             departing: PacketList::new(),
             pool: Pool::new(&PoolConfig {
-                small: 4 * RING,
-                frames: 4 * RING,
+                small: 4 * WIRE_RING,
+                frames: 4 * WIRE_RING,
                 ..PoolConfig::default()
             })?,
         };
@@ -114,7 +114,7 @@ impl TurnCosts {
         let before = [WorkerCounter::Units, WorkerCounter::RxPackets]
             .map(|fact| self.worker.facts().of(fact));
         for _ in 0..count {
-            self.now += STEP;
+            self.now += BURST_STEP;
             all.spent.bytes += self.send()?;
             let started = self.clock.now();
             self.worker.turn(self.now);
@@ -136,7 +136,7 @@ impl TurnCosts {
 
     /// Nanoseconds of one look of the triage at the flood's next packets, which are lost by that.
     pub(crate) fn look(&mut self) -> f64 {
-        self.now += STEP;
+        self.now += BURST_STEP;
         if self.crowd.deadline().is_some_and(|deadline| deadline <= self.now) {
             self.call(TrafficSource::work);
         }

@@ -31,15 +31,15 @@ use crate::error::DrillError;
 use crate::namespace::{self, ip};
 
 /// Our station.
-pub(super) const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 2]);
+pub(super) const OUR_STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 2]);
 /// The kernel's end of a veth pair, and its name where the word's is that.
-const FAR: [&str; 2] = ["fwfar0", "fwfar1"];
+const FAR_INTERFACES: [&str; 2] = ["fwfar0", "fwfar1"];
 /// Where we send back what we get.
-pub(super) const ECHO: u16 = 7;
+pub(super) const ECHO_PORT: u16 = 7;
 /// How long the worker may take to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const WORKER_PATIENCE: Duration = Duration::from_secs(10);
 /// Super-frames in the pool.
-const SUPERS: usize = 64;
+const SUPERS_POOLED: usize = 64;
 
 /// The addresses of a family: the kernel's, ours.
 pub(super) fn ends(family: Family) -> [IpAddr; 2] {
@@ -70,14 +70,15 @@ impl SelfTestBench {
         &self,
         what: impl FnOnce(&mut Stack, floodwall_base::Instant) -> R + Send + 'static,
     ) -> Option<R> {
-        let asked =
-            self.control.ask(PATIENCE, |desk| what(desk.engine.engine.stack_mut(), desk.now));
+        let asked = self
+            .control
+            .ask(WORKER_PATIENCE, |desk| what(desk.engine.engine.stack_mut(), desk.now));
         asked.ok()
     }
 
     /// What each queue has carried.
     pub(super) fn queues(&self) -> Vec<PortReport> {
-        self.control.ask(PATIENCE, |desk| desk.ports()).unwrap_or_default()
+        self.control.ask(WORKER_PATIENCE, |desk| desk.ports()).unwrap_or_default()
     }
 }
 
@@ -147,7 +148,7 @@ fn run_inside(
 
 /// Opens our end of the cable, for a worker on `core` where it is pinned.
 pub(super) fn open(way: &DeviceSpec, core: Option<usize>) -> Result<OpenedDevice, DeviceError> {
-    let station = (way.kind != DeviceKind::Tun).then_some(STATION);
+    let station = (way.kind != DeviceKind::Tun).then_some(OUR_STATION);
     way.open(&OpenConfig {
         station,
         offload: true,
@@ -181,7 +182,7 @@ pub(super) fn lay(way: &DeviceSpec) -> Result<String, DrillError> {
     if matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap) {
         return Ok(ours.to_owned());
     }
-    let far = if ours == FAR[0] { FAR[1] } else { FAR[0] };
+    let far = if ours == FAR_INTERFACES[0] { FAR_INTERFACES[1] } else { FAR_INTERFACES[0] };
     let queues = way.queues.unwrap_or(1).to_string();
     let each = ["numrxqueues", &queues, "numtxqueues", &queues];
     let words = [&["link", "add", ours][..], &each, &["type", "veth", "peer", "name", far], &each];
@@ -243,7 +244,7 @@ fn start(
     ending: &Stop,
 ) -> Result<WorkerGroup<Shown<Host>>, DrillError> {
     let medium = match info.medium {
-        Medium::Ethernet => LinkMedium::Ethernet(STATION),
+        Medium::Ethernet => LinkMedium::Ethernet(OUR_STATION),
         Medium::Ip => LinkMedium::Ip,
     };
     let cidr = |family| {
@@ -263,7 +264,7 @@ fn start(
         ..StackConfig::default()
     };
     let crew = CrewConfig::new(vec![berth]).map_err(CrewError::from)?;
-    let supers = if info.offload { SUPERS } else { 0 };
+    let supers = if info.offload { SUPERS_POOLED } else { 0 };
     let accounts = accounts_needed(&config);
     let crew = CrewConfig { memory: PoolConfig { accounts, supers, ..crew.memory }, ..crew };
     let mut random: Randomness = entropy::randomness().map_err(CrewError::from)?;
@@ -275,8 +276,8 @@ fn start(
         let Setting { pool, random, now, .. } = setting;
         let stack = Stack::seated(&config, seat, random, *now).map_err(|e| e.to_string())?;
         let services: Vec<Box<dyn Application>> = vec![
-            Box::new(UdpService::new(ServiceKind::Echo, ECHO)),
-            Box::new(TcpService::new(ServiceKind::Echo, ECHO)),
+            Box::new(UdpService::new(ServiceKind::Echo, ECHO_PORT)),
+            Box::new(TcpService::new(ServiceKind::Echo, ECHO_PORT)),
         ];
         let host = Host::with_stack(stack, services, pool, random, *now);
         host.map(Shown::silent).map_err(|e| e.to_string())

@@ -29,10 +29,10 @@ use crate::report::grouped;
 /// What the flood has before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// How long each count goes on, and how many there are: their median is reported.
-const WINDOW: Duration = Duration::from_millis(500);
-const WINDOWS: usize = 3;
+const COUNT_TIME: Duration = Duration::from_millis(500);
+const COUNT_WINDOWS: usize = 3;
 /// From this part of what is offered on, the sender was the limit.
-const ALL: f64 = 0.99;
+const SENDER_LIMITED: f64 = 0.99;
 
 /// Whether an interruption was requested.
 type IsOver<'a> = dyn Fn() -> bool + Sync + 'a;
@@ -122,7 +122,7 @@ fn inside(
         device: word.to_string(),
         judged_pps,
         offered_pps,
-        is_senders_limit: judged_pps as f64 >= offered_pps as f64 * ALL,
+        is_senders_limit: judged_pps as f64 >= offered_pps as f64 * SENDER_LIMITED,
         shares_core: senders.is_none(),
     })
 }
@@ -170,17 +170,17 @@ fn watch(
     std::thread::sleep(WARM_UP);
     let mut rates = Vec::new();
     let mut before = CapacitySample::at(bench, sent)?;
-    for _ in 0..WINDOWS {
+    for _ in 0..COUNT_WINDOWS {
         if is_over() {
             return Err(DrillError::Interrupted);
         }
-        std::thread::sleep(WINDOW);
+        std::thread::sleep(COUNT_TIME);
         let now = CapacitySample::at(bench, sent)?;
         rates.push(before.until(&now));
         before = now;
     }
     rates.sort_unstable();
-    Ok(rates.get(WINDOWS / 2).copied().unwrap_or_default())
+    Ok(rates.get(COUNT_WINDOWS / 2).copied().unwrap_or_default())
 }
 
 /// What counts at one moment.

@@ -19,9 +19,9 @@ use super::bench::tell_opened;
 use super::finding::Findings;
 
 /// The address of no station: no frame is for it.
-const STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
+const NO_STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
 /// Super-frames in the pool.
-const SUPERS: usize = 16;
+const SUPERS_POOLED: usize = 16;
 
 /// Looks at the interface; what it finds.
 pub(super) fn look(word: &DeviceSpec, findings: &mut Findings) {
@@ -30,7 +30,7 @@ pub(super) fn look(word: &DeviceSpec, findings: &mut Findings) {
     if word.kind == DeviceKind::Xdp && !program(findings) {
         return;
     }
-    let config = OpenConfig { station: Some(STATION), offload: true, ..OpenConfig::default() };
+    let config = OpenConfig { station: Some(NO_STATION), offload: true, ..OpenConfig::default() };
     match word.open(&config) {
         Ok(opened) => {
             carrier(&word.name, findings);
@@ -66,15 +66,15 @@ fn program(findings: &mut Findings) -> bool {
         frame.iter_mut().skip(12).zip([0x08, 0x00, 0x45]).for_each(|(byte, is)| *byte = is);
         frame
     };
-    let line = match FirstLine::load(STATION) {
+    let line = match FirstLine::load(NO_STATION) {
         Ok(line) => line,
         Err(error) => {
             findings.fails(check, error.to_string(), "");
             return false;
         }
     };
-    let [ours, others, all] =
-        [STATION, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([0xff; 6])].map(|to| line.say(&frame(to)));
+    let [ours, others, all] = [NO_STATION, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([0xff; 6])]
+        .map(|to| line.say(&frame(to)));
     let is_right = matches!(ours, Ok(FirstLineState::Taken))
         && matches!(others, Ok(FirstLineState::Passed))
         && matches!(all, Ok(FirstLineState::Passed));
@@ -89,7 +89,7 @@ fn program(findings: &mut Findings) -> bool {
 /// Shares packet memory with the kernel, and polls once for packets.
 fn memory(mut opened: OpenedDevice, findings: &mut Findings) {
     let check = "packet memory";
-    let config = PoolConfig { supers: SUPERS, ..PoolConfig::default() };
+    let config = PoolConfig { supers: SUPERS_POOLED, ..PoolConfig::default() };
     let mib = (config.frames * config.frame_bytes) >> 20;
     let pool = match Pool::new(&config) {
         Ok(pool) => pool,

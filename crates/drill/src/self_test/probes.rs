@@ -12,25 +12,25 @@ use floodwall_base::{Family, IfIndex, Randomness};
 use floodwall_device::{DeviceStats, XdpMode};
 use floodwall_dispatch::Clock;
 
-use super::bench::{ECHO, PATIENCE, SelfTestBench, ends};
+use super::bench::{ECHO_PORT, SelfTestBench, WORKER_PATIENCE, ends};
 use super::finding::Findings;
 use crate::error::DrillError;
 use crate::namespace::ip;
 use crate::topology::FAMILIES;
 
 /// Pings of a family.
-const PINGS: usize = 20;
+const PINGS_SENT: usize = 20;
 /// Sockets that send datagrams, each a flow: enough for each of several queues to have some.
-const FLOWS: usize = 48;
+const FLOW_SOCKETS: usize = 48;
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes there and back by TCP; fewer where super-frames are dropped in generic mode and each is
 /// waited for by a timer of the sender's.
-const BYTES: usize = 1 << 18;
+const STREAM_BYTES: usize = 1 << 18;
 const BYTES_GENERIC: usize = 1 << 16;
 /// How long the link is down.
-const DOWN: Duration = Duration::from_millis(200);
-const LOOK: Duration = Duration::from_millis(20);
+const LINK_DOWN_TIME: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// All of them, in an order in which each finds what it needs.
 pub(super) fn all(
@@ -70,7 +70,7 @@ pub(super) fn addresses_stand(bench: &SelfTestBench) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
 pub(super) fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let clock = Clock::new();
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + WORKER_PATIENCE;
     loop {
         if is_so() {
             return true;
@@ -78,7 +78,7 @@ pub(super) fn until(mut is_so: impl FnMut() -> bool) -> bool {
         if clock.now() > end {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
@@ -102,11 +102,11 @@ fn pinged(to: IpAddr, count: usize) -> Option<usize> {
 fn ping(_: &SelfTestBench, family: Family, findings: &mut Findings) {
     let check = named(family, ["ping IPv4", "ping IPv6"]);
     let [_, ours] = ends(family);
-    match pinged(ours, PINGS) {
+    match pinged(ours, PINGS_SENT) {
         None => findings.lacks(check, "the command `ping` is missing", "install iputils-ping"),
         Some(answers) => {
-            let words = format!("{answers} of {PINGS} answered");
-            findings.judge(check, answers >= PINGS, words, "look at the losses below");
+            let words = format!("{answers} of {PINGS_SENT} answered");
+            findings.judge(check, answers >= PINGS_SENT, words, "look at the losses below");
         }
     }
 }
@@ -119,21 +119,21 @@ fn echo(bench: &SelfTestBench, family: Family, findings: &mut Findings) {
     let largest = (bench.info.mtu as usize).saturating_sub(header);
     let (mut sent, mut back) = (0, 0);
     let mut room = vec![0; largest + 1];
-    for flow in 0..FLOWS {
+    for flow in 0..FLOW_SOCKETS {
         let Ok(socket) = UdpSocket::bind((kernel, 0)) else { continue };
-        let _ = socket.set_read_timeout(Some(ANSWER));
+        let _ = socket.set_read_timeout(Some(ANSWER_PATIENCE));
         for len in [0, 1, 701, largest] {
             let payload: Vec<u8> = (0..len).map(|at| (at * 31 + flow) as u8).collect();
             sent += 1;
             let answer = socket
-                .send_to(&payload, (ours, ECHO))
+                .send_to(&payload, (ours, ECHO_PORT))
                 .and_then(|_| socket.recv(&mut room))
                 .ok()
                 .and_then(|len| room.get(..len));
             back += usize::from(answer == Some(&payload[..]));
         }
     }
-    let words = format!("{back} of {sent} datagrams of {FLOWS} flows came back whole");
+    let words = format!("{back} of {sent} datagrams of {FLOW_SOCKETS} flows came back whole");
     findings.judge(check, sent > 0 && back == sent, words, "look at the losses below");
 }
 
@@ -142,7 +142,7 @@ fn tcp(bench: &SelfTestBench, family: Family, findings: &mut Findings) {
     let check = named(family, ["TCP IPv4", "TCP IPv6"]);
     let [_, ours] = ends(family);
     let is_generic = bench.device.mode == XdpMode::Generic;
-    let bytes = if is_generic { BYTES_GENERIC } else { BYTES };
+    let bytes = if is_generic { BYTES_GENERIC } else { STREAM_BYTES };
     match there_and_back(ours, bytes) {
         Ok(true) => findings.works(check, format!("{} KiB there and back", bytes >> 10)),
         Ok(false) => findings.fails(check, "other bytes came back", "report it"),
@@ -151,9 +151,9 @@ fn tcp(bench: &SelfTestBench, family: Family, findings: &mut Findings) {
 }
 
 fn there_and_back(to: IpAddr, bytes: usize) -> std::io::Result<bool> {
-    let stream = TcpStream::connect_timeout(&(to, ECHO).into(), ANSWER)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&(to, ECHO_PORT).into(), ANSWER_PATIENCE)?;
+    stream.set_read_timeout(Some(WORKER_PATIENCE))?;
+    stream.set_write_timeout(Some(WORKER_PATIENCE))?;
     let sent: Vec<u8> = (0..bytes).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
     std::thread::scope(|scope| {
         let writer = std::thread::Builder::new().spawn_scoped(scope, || {
@@ -249,7 +249,7 @@ fn flap(bench: &SelfTestBench, kernels: &str, findings: &mut Findings) -> Result
     };
     ip(&["link", "set", &bench.device.name, "down"])?;
     carrier(false);
-    std::thread::sleep(DOWN);
+    std::thread::sleep(LINK_DOWN_TIME);
     ip(&["link", "set", &bench.device.name, "up"])?;
     ip(&["link", "set", kernels, "up"])?;
     carrier(true);

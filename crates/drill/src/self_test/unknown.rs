@@ -18,18 +18,18 @@ use floodwall_pktgen::{
     AddrRange, Blast, Content, Pace, Peer, Plan, PortRange, StationConfig, Stream,
 };
 
-use super::bench::{self, STATION};
+use super::bench::{self, OUR_STATION};
 use crate::error::DrillError;
 use crate::topology::FAMILIES;
 
 /// Its link address.
 const UNKNOWN_STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);
 /// A port without a listener.
-const CLOSED: u16 = 9;
+const CLOSED_PORT: u16 = 9;
 /// Packets of one turn.
-const TURN: u32 = 64;
+const TURN_PACKETS: u32 = 64;
 /// Bytes of a socket's datagram: those that fill the smallest frame.
-const PAYLOAD: [u8; 18] = [0; 18];
+const SMALLEST_PAYLOAD: [u8; 18] = [0; 18];
 
 /// The sender of a capacity measurement, by kind of device.
 pub(super) enum UnknownPeer {
@@ -102,7 +102,7 @@ fn by_device(
                 random: &mut random,
                 arrived: &mut Burst::new(),
                 departing: &mut departing,
-                budget: Units(TURN),
+                budget: Units(TURN_PACKETS),
                 peers: None,
             });
         }
@@ -118,13 +118,13 @@ fn by_sockets(sent: &AtomicU64, over: &AtomicBool) -> Result<(), DrillError> {
     let mut sockets = Vec::new();
     for family in FAMILIES {
         let [kernel, ours] = bench::ends(family);
-        sockets.push((UdpSocket::bind((kernel, 0)).map_err(system)?, (ours, CLOSED)));
+        sockets.push((UdpSocket::bind((kernel, 0)).map_err(system)?, (ours, CLOSED_PORT)));
     }
     while !over.load(Ordering::Relaxed) {
-        for _ in 0..TURN {
+        for _ in 0..TURN_PACKETS {
             for (socket, to) in &sockets {
                 // What the link has no room for is lost, as it should be.
-                if socket.send_to(&PAYLOAD, to).is_ok() {
+                if socket.send_to(&SMALLEST_PAYLOAD, to).is_ok() {
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -134,7 +134,7 @@ fn by_sockets(sent: &AtomicU64, over: &AtomicBool) -> Result<(), DrillError> {
 }
 
 fn flood() -> Plan {
-    let peer = Peer::Link(STATION);
+    let peer = Peer::Link(OUR_STATION);
     let station = StationConfig { mac: UNKNOWN_STATION, peer, ..StationConfig::default() };
     let stream = |family| {
         let [_, ours] = bench::ends(family);
@@ -148,7 +148,7 @@ fn flood() -> Plan {
         // A packet a nanosecond: as fast as it goes.
         let pace = Pace::every(Duration::from_nanos(1));
         let stream = Stream::new(Content::Udp, from, AddrRange::from(ours), pace);
-        Stream { dst_ports: PortRange::one(CLOSED), ..stream }
+        Stream { dst_ports: PortRange::one(CLOSED_PORT), ..stream }
     };
     Plan { station, streams: FAMILIES.into_iter().map(stream).collect() }
 }

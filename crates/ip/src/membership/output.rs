@@ -18,7 +18,7 @@ pub const HEADERS_MAX: usize = ipv6::HEADER_LEN + 8;
 const ROUTER_ALERT_V4: [u8; 4] = [148, 4, 0, 0];
 const ROUTER_ALERT_V6: [u8; 4] = [5, 2, 0, 0];
 /// "Internetwork control" (RFC 9776 section 4: TOS 0xc0).
-const DSCP: Dscp = Dscp::new(48);
+const MEMBERSHIP_DSCP: Dscp = Dscp::new(48);
 
 /// The IP packet around a message. `None` where the pool is empty.
 #[must_use]
@@ -29,7 +29,7 @@ pub fn packet<A: Address>(pool: &Pool, ends: GroupAddrs<A>, message: &[u8]) -> O
             let total_len = ipv4::HEADER_LEN + ROUTER_ALERT_V4.len() + message.len();
             let total_len = u16::try_from(total_len).ok()?;
             let mut fields = Ipv4Fields::new(src_addr, dst_addr, IpProtocol::IGMP, 1, total_len);
-            (fields.dscp, fields.dont_fragment) = (DSCP, true);
+            (fields.dscp, fields.dont_fragment) = (MEMBERSHIP_DSCP, true);
             fields.emit_with_options(&ROUTER_ALERT_V4, &mut headers).ok()?
         }
         (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {

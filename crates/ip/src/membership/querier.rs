@@ -11,11 +11,11 @@ use floodwall_wire::Generation;
 use floodwall_wire::group::{GroupProtocol, GroupQuery};
 
 /// The robustness variable until a query states another.
-const ROBUSTNESS: u8 = 2;
+const ROBUSTNESS_DEFAULT: u8 = 2;
 /// "SHOULD NOT be one" (RFC 9776 section 8.1).
 const ROBUSTNESS_MIN: u8 = 2;
 /// The query interval until a query states another.
-const INTERVAL: Duration = Duration::from_secs(125);
+const QUERY_INTERVAL_DEFAULT: Duration = Duration::from_secs(125);
 /// The longest query interval accepted: it holds us at an old version for so long.
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// The longest response time accepted, in the same sum.
@@ -35,8 +35,8 @@ impl Querier {
         Self {
             first_until: Instant::ORIGIN,
             second_until: Instant::ORIGIN,
-            robustness: ROBUSTNESS,
-            interval: INTERVAL,
+            robustness: ROBUSTNESS_DEFAULT,
+            interval: QUERY_INTERVAL_DEFAULT,
         }
     }
 
@@ -66,9 +66,10 @@ impl Querier {
             Generation::First if A::FAMILY == Family::V4 => self.first_until = until,
             Generation::First | Generation::Second => self.second_until = until,
             Generation::Third => {
-                let said = Some(query.robustness).filter(|r| *r > 0).unwrap_or(ROBUSTNESS);
+                let said = Some(query.robustness).filter(|r| *r > 0).unwrap_or(ROBUSTNESS_DEFAULT);
                 self.robustness = said.max(ROBUSTNESS_MIN);
-                let said = Some(query.interval).filter(|i| !i.is_zero()).unwrap_or(INTERVAL);
+                let said =
+                    Some(query.interval).filter(|i| !i.is_zero()).unwrap_or(QUERY_INTERVAL_DEFAULT);
                 self.interval = said.min(INTERVAL_MAX);
             }
         }

@@ -9,7 +9,7 @@
 /// Cells that one walk looks at.
 const PROBES_MAX: usize = 64;
 /// What a free cell holds.
-const FREE: u32 = u32::MAX;
+const FREE_CELL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
@@ -27,7 +27,7 @@ impl NeighborIndex {
     /// An index for up to `entries` entries. Takes 32 to 64 bytes an entry.
     pub(crate) fn new(entries: usize) -> Self {
         let cells = entries.saturating_mul(4).next_power_of_two().max(PROBES_MAX * 2);
-        Self { cells: vec![Cell { hash: 0, entry: FREE }; cells].into() }
+        Self { cells: vec![Cell { hash: 0, entry: FREE_CELL }; cells].into() }
     }
 
     /// The entry of this hash for which `is_it` returns true.
@@ -35,7 +35,7 @@ impl NeighborIndex {
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         for step in 0..PROBES_MAX {
             let cell = self.cells.get(self.at(hash, step))?;
-            if cell.entry == FREE {
+            if cell.entry == FREE_CELL {
                 return None;
             }
             if cell.hash == hash && is_it(cell.entry) {
@@ -51,7 +51,7 @@ impl NeighborIndex {
         for step in 0..PROBES_MAX {
             let at = self.at(hash, step);
             match self.cells.get_mut(at) {
-                Some(cell) if cell.entry == FREE => {
+                Some(cell) if cell.entry == FREE_CELL => {
                     *cell = Cell { hash, entry };
                     return true;
                 }
@@ -75,7 +75,7 @@ impl NeighborIndex {
         let mut at = hole;
         for _ in 0..self.cells.len() {
             at = (at + 1) & mask;
-            let Some(&cell) = self.cells.get(at).filter(|cell| cell.entry != FREE) else {
+            let Some(&cell) = self.cells.get(at).filter(|cell| cell.entry != FREE_CELL) else {
                 break;
             };
             // It may move into the hole if the hole is not before its home.
@@ -86,7 +86,7 @@ impl NeighborIndex {
                 hole = at;
             }
         }
-        self.put(hole, Cell { hash: 0, entry: FREE });
+        self.put(hole, Cell { hash: 0, entry: FREE_CELL });
     }
 
     #[inline]

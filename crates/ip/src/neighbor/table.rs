@@ -83,7 +83,7 @@ enum NeighborShare {
 }
 
 /// Lists of one interface.
-const SHARES: u32 = 3;
+const INTERFACE_LISTS: u32 = 3;
 
 /// What an entry counts as.
 #[derive(Clone, Copy)]
@@ -118,7 +118,7 @@ pub(super) struct NeighborTable<A> {
     pub(super) config: NeighborConfig,
     entries: Box<[NeighborEntry<A>]>,
     index: NeighborIndex,
-    /// [`SHARES`] lists of each interface, then the list of free entries.
+    /// [`INTERFACE_LISTS`] lists of each interface, then the list of free entries.
     lists: IndexLists,
     counts: Box<[NeighborCounts]>,
     pub(super) wheel: TimerWheel,
@@ -131,7 +131,7 @@ impl<A: Address> NeighborTable<A> {
     pub(super) fn new(config: NeighborConfig, key: HashKey, now: Instant) -> Self {
         let config = config.balanced();
         let capacity = config.interfaces.saturating_mul(config.entries);
-        let free = config.interfaces as u32 * SHARES;
+        let free = config.interfaces as u32 * INTERFACE_LISTS;
         let mut lists = IndexLists::new(capacity, free as usize + 1);
         (0..lists.items()).for_each(|at| lists.push_back(free, at));
         Self {
@@ -289,7 +289,7 @@ impl<A: Address> NeighborTable<A> {
     }
 
     const fn free_list(&self) -> u32 {
-        self.config.interfaces as u32 * SHARES
+        self.config.interfaces as u32 * INTERFACE_LISTS
     }
 }
 
@@ -333,5 +333,5 @@ impl<A: Address> NeighborTable<A> {
 }
 
 const fn list_of(iface: IfIndex, share: NeighborShare) -> u32 {
-    iface.0 as u32 * SHARES + share as u32
+    iface.0 as u32 * INTERFACE_LISTS + share as u32
 }

@@ -13,7 +13,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
 /// The list of free nodes.
-const FREE: u32 = 0;
+const FREE_LIST: u32 = 0;
 
 /// Bytes that adjoin.
 pub(super) struct FragmentRun {
@@ -95,13 +95,13 @@ impl FragmentRuns {
             last: None,
         };
         let mut free = IndexLists::new(count, 1);
-        (0..free.items()).for_each(|at| free.push_back(FREE, at));
+        (0..free.items()).for_each(|at| free.push_back(FREE_LIST, at));
         Self { nodes: (0..count).map(run).collect(), free }
     }
 
     /// Whether a further run could be made.
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty(FREE)
+        !self.free.is_empty(FREE_LIST)
     }
 
     /// Where a run starts and ends.
@@ -191,7 +191,7 @@ impl FragmentRuns {
             grown.add(self.extend_front(place.behind, packet, start));
             chain.recent = place.behind;
         } else {
-            let Some(at) = self.free.pop_front(FREE) else { return Err(packet) };
+            let Some(at) = self.free.pop_front(FREE_LIST) else { return Err(packet) };
             if let Some(run) = self.nodes.get_mut(at as usize) {
                 let earlier = PacketList::new();
                 *run = FragmentRun { start, end, next: place.behind, earlier, last: Some(packet) };
@@ -240,7 +240,7 @@ impl FragmentRuns {
         let Some(other) = self.nodes.get_mut(behind as usize) else { return nothing };
         let (mut earlier, last) = (other.earlier.take(), other.last.take());
         let (end, next) = (other.end, other.next);
-        self.free.push_back(FREE, behind);
+        self.free.push_back(FREE_LIST, behind);
         let Some(run) = self.nodes.get_mut(at as usize) else { return nothing };
         (run.end, run.next) = (end, next);
         let Some(first) = earlier.pop_front() else {
@@ -265,7 +265,7 @@ impl FragmentRuns {
                 all.push_back(last);
             }
             let next = core::mem::replace(&mut run.next, NONE);
-            self.free.push_back(FREE, at);
+            self.free.push_back(FREE_LIST, at);
             at = next;
         }
         *chain = FragmentChain::EMPTY;

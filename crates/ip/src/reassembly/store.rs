@@ -18,11 +18,11 @@ use super::runs::{FragmentChain, FragmentRuns, Grown};
 use crate::neighbor::NeighborIndex;
 
 /// Sources are assigned by a keyed hash to so many shares; two unrelated ones may share one.
-const SHARES: usize = 1024;
+const SOURCE_SHARES: usize = 1024;
 /// The list of all datagrams in use.
 const IN_USE: u32 = 0;
 /// The list of those that are not.
-const FREE: u32 = 1;
+const FREE_LIST: u32 = 1;
 
 /// What fragments of one datagram have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,15 +190,15 @@ impl<A: Address> Store<A> {
     pub(super) fn new(config: ReassemblyConfig, key: HashKey, now: Instant) -> Self {
         let count = config.datagrams;
         let mut by_age = IndexLists::new(count, 2);
-        (0..by_age.items()).for_each(|at| by_age.push_back(FREE, at));
+        (0..by_age.items()).for_each(|at| by_age.push_back(FREE_LIST, at));
         Self {
             config,
             datagrams: (0..count).map(|_| PartialDatagram::free()).collect(),
             runs: FragmentRuns::new(count.saturating_mul(4)),
             index: NeighborIndex::new(count),
             by_age,
-            by_share: IndexLists::new(count, SHARES),
-            shares: vec![Holding::default(); SHARES].into(),
+            by_share: IndexLists::new(count, SOURCE_SHARES),
+            shares: vec![Holding::default(); SOURCE_SHARES].into(),
             all: Holding::default(),
             wheel: TimerWheel::new(count, now),
             key,
@@ -240,12 +240,12 @@ impl<A: Address> Store<A> {
     /// The share of a source: of an IPv4 address, of an IPv6 /64.
     fn share_of(&self, src_addr: A) -> u32 {
         let prefix = (src_addr.to_bits_aligned() >> 64) as u64;
-        (self.key.bytes(&prefix.to_be_bytes()) % SHARES as u64) as u32
+        (self.key.bytes(&prefix.to_be_bytes()) % SOURCE_SHARES as u64) as u32
     }
 
     /// A new datagram; `None` where there is no room.
     pub(super) fn make(&mut self, key: ReassemblyKey<A>, deadline: Instant) -> Option<u32> {
-        let at = self.by_age.first(FREE)?;
+        let at = self.by_age.first(FREE_LIST)?;
         let hash = key.hash(&self.key);
         if !self.index.insert(hash, at) {
             return None;
@@ -304,7 +304,7 @@ impl<A: Address> Store<A> {
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return packets };
         self.index.remove(datagram.hash, at);
         self.by_share.unlink(at);
-        self.by_age.push_back(FREE, at);
+        self.by_age.push_back(FREE_LIST, at);
         self.wheel.cancel(at);
         self.all.datagrams -= 1;
         if let Some(share) = self.shares.get_mut(datagram.share as usize) {

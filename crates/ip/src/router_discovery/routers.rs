@@ -44,9 +44,9 @@ pub(super) const fn metric_of(preference: Preference) -> u32 {
 }
 
 /// How often a known router is listened to.
-const KNOWN: Price = Price::new(ROUTER_ADVERTISEMENT_RATE, ROUTER_ADVERTISEMENT_BURST);
+const KNOWN_ROUTER_PRICE: Price = Price::new(ROUTER_ADVERTISEMENT_RATE, ROUTER_ADVERTISEMENT_BURST);
 /// How often all others together are.
-const NEWCOMERS: Price = Price::new(ROUTER_NEWCOMER_RATE, ROUTER_NEWCOMER_BURST);
+const NEWCOMER_PRICE: Price = Price::new(ROUTER_NEWCOMER_RATE, ROUTER_NEWCOMER_BURST);
 
 /// One router.
 #[derive(Clone, Copy, Debug)]
@@ -125,8 +125,8 @@ impl RouterList {
     pub(super) fn attend(&mut self, addr: Ipv6Addr, now: Instant) -> bool {
         let known = self.slots.iter_mut().flatten().find(|router| router.addr == addr);
         match known {
-            Some(router) => router.attention.take(KNOWN, now),
-            None => self.attention.take(NEWCOMERS, now),
+            Some(router) => router.attention.take(KNOWN_ROUTER_PRICE, now),
+            None => self.attention.take(NEWCOMER_PRICE, now),
         }
     }
 

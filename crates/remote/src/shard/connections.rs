@@ -16,8 +16,8 @@ use floodwall_tcp::{ConnectionId, ConnectionTable, Keepalive, RecvError, TcpSett
 use super::RemoteShard;
 use crate::errno::Errno;
 use crate::tcp::{
-    CHUNK_TRUE_BYTES, ENDED, OPENED, STOPPED, StreamOptions, TcpHandle, TcpLocal, TcpSlot,
-    TcpSlotFacts,
+    CHUNK_TRUE_BYTES, STREAM_ENDED, STREAM_OPENED, STREAM_STOPPED, StreamOptions, TcpHandle,
+    TcpLocal, TcpSlot, TcpSlotFacts,
 };
 
 /// A connection whose program has dropped its handle.
@@ -97,7 +97,7 @@ impl RemoteShard {
             local.opened = true;
             let chunk_len = tcp.chunk_len(id).unwrap_or(1);
             slot.chunk_len.store(chunk_len as u32, Ordering::Relaxed);
-            slot.state.fetch_or(OPENED, Ordering::AcqRel);
+            slot.state.fetch_or(STREAM_OPENED, Ordering::AcqRel);
         }
         if local.opened {
             let (freed, wakes_writer) = grant(tcp, id, local, slot);
@@ -106,11 +106,11 @@ impl RemoteShard {
             self.gave_back |= freed;
         }
         if let Ok(Some(error)) = tcp.error(id)
-            && !slot.has(ENDED)
+            && !slot.has(STREAM_ENDED)
         {
             let errno = Errno::of_ended(error, tcp.has_ended(id).unwrap_or(false));
             slot.error.swap(errno.word(), Ordering::AcqRel);
-            slot.state.fetch_or(ENDED, Ordering::AcqRel);
+            slot.state.fetch_or(STREAM_ENDED, Ordering::AcqRel);
             (wake_writer, ended) = (true, true);
         }
         let (mut chunks, mut bits) = (PacketList::new(), Bits::NONE);
@@ -187,7 +187,7 @@ impl RemoteShard {
         let (slot, local) = (shared.tcp.slot(index)?, self.tcp.local(index)?);
         let id = local.id?;
         // Before the last look at what was written: a later call fails.
-        slot.state.fetch_or(ENDED, Ordering::AcqRel);
+        slot.state.fetch_or(STREAM_ENDED, Ordering::AcqRel);
         let (mut chunks, bits) = slot.tx.take(Bits::NONE);
         if let Some(tcp) = tcp.filter(|_| !chunks.is_empty()) {
             let paid: u32 = chunks.iter().map(|chunk| chunk.true_size()).sum();
@@ -199,7 +199,7 @@ impl RemoteShard {
             return None;
         }
         self.tcp.part_from(index);
-        slot.rx.set(STOPPED);
+        slot.rx.set(STREAM_STOPPED);
         slot.reader.take().into_iter().for_each(Waker::wake);
         slot.writer.take().into_iter().for_each(Waker::wake);
         Some(id)

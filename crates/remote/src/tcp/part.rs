@@ -14,7 +14,7 @@ use floodwall_tcp::{ConnectionId, ListenerId};
 
 use super::options::StreamOptions;
 use super::request::{Listen, TcpRequest};
-use super::slot::{ENDED, TcpSlot};
+use super::slot::{STREAM_ENDED, TcpSlot};
 use crate::errno::Errno;
 use crate::shared::RemoteShared;
 use crate::slot::NO_SLOT;
@@ -215,7 +215,7 @@ impl TcpPart {
                 continue;
             }
             slot.error.swap(Errno::RESET.word(), Ordering::AcqRel);
-            slot.state.fetch_or(ENDED, Ordering::AcqRel);
+            slot.state.fetch_or(STREAM_ENDED, Ordering::AcqRel);
             slot.rx.set(Bits::RESET);
             wakes.gather(slot.read_group.load(Ordering::Relaxed), slot.reader.take());
             wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());

@@ -11,7 +11,7 @@ use floodwall_sync::{CachePadded, Call};
 
 use super::listening::Listening;
 use super::request::TcpRequest;
-use super::slot::{FactsCell, STOPPED, TcpSlot};
+use super::slot::{FactsCell, STREAM_STOPPED, TcpSlot};
 use crate::errno::Errno;
 use crate::shared::RemoteShared;
 
@@ -88,7 +88,7 @@ impl TcpShared {
     /// Ends all connections and listeners, and wakes their waiters.
     pub(crate) fn stop(&self) {
         for slot in &self.slots {
-            slot.rx.set(STOPPED);
+            slot.rx.set(STREAM_STOPPED);
             slot.reader.take().into_iter().for_each(Waker::wake);
             slot.writer.take().into_iter().for_each(Waker::wake);
         }

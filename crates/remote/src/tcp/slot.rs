@@ -11,15 +11,15 @@ use floodwall_sync::mailbox::Bits;
 use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodwall_sync::{Credit, WakerCell};
 
-use crate::slot::ALL;
+use crate::slot::ALL_FLAGS;
 
 /// The worker has stopped: no data or flag follows.
-pub(crate) const STOPPED: Bits = Bits::DROPPED;
+pub(crate) const STREAM_STOPPED: Bits = Bits::DROPPED;
 
 /// The handshake is complete.
-pub(crate) const OPENED: u32 = 1;
+pub(crate) const STREAM_OPENED: u32 = 1;
 /// Nothing can be written any more.
-pub(crate) const ENDED: u32 = 2;
+pub(crate) const STREAM_ENDED: u32 = 2;
 
 /// The shared state of one connection: mailboxes, credit and wakers of its program and its worker.
 #[repr(C, align(128))]
@@ -49,7 +49,7 @@ pub(crate) struct TcpSlot {
     pub(crate) reader: WakerCell,
     /// An error's number; given once.
     pub(crate) error: AtomicU32,
-    /// [`OPENED`], [`ENDED`].
+    /// [`STREAM_OPENED`], [`STREAM_ENDED`].
     pub(crate) state: AtomicU32,
     /// The next finished connection of the same listener.
     pub(crate) accept_link: AtomicU32,
@@ -93,8 +93,8 @@ impl TcpSlot {
 
     /// Makes the slot ready for its next user: no other thread has access.
     pub(crate) fn clear(&self) {
-        drop(self.tx.take(ALL));
-        drop(self.rx.take(ALL));
+        drop(self.tx.take(ALL_FLAGS));
+        drop(self.rx.take(ALL_FLAGS));
         drop(self.writer.take());
         drop(self.reader.take());
         while self.credit.take(u32::MAX) > 0 {}

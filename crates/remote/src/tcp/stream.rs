@@ -21,7 +21,7 @@ use floodwall_sync::lock::Mutex;
 use floodwall_sync::mailbox::Bits;
 
 use super::options::StreamOptions;
-use super::slot::{OPENED, STOPPED, TcpSlot, TcpSlotFacts};
+use super::slot::{STREAM_OPENED, STREAM_STOPPED, TcpSlot, TcpSlotFacts};
 use crate::errno::Errno;
 use crate::handle::{lock, would_block};
 use crate::shared::RemoteShared;
@@ -171,7 +171,7 @@ impl TcpHandle {
             // The error was reported already: end of data.
             return Some(error.map_or(StreamNews::End, StreamNews::Failed));
         }
-        bits.has(STOPPED).then_some(StreamNews::Failed(Errno::STOPPED))
+        bits.has(STREAM_STOPPED).then_some(StreamNews::Failed(Errno::STOPPED))
     }
 
     /// Reads once; `None`: nothing is there.
@@ -235,7 +235,7 @@ impl TcpHandle {
     /// Sets `WAIT` where there is nothing; `false`: look again, also where another reader has taken
     /// a batch out meanwhile and not read all of it.
     fn park_reader(&self) -> bool {
-        let news = Bits::FIN.and(Bits::RESET).and(STOPPED);
+        let news = Bits::FIN.and(Bits::RESET).and(STREAM_STOPPED);
         self.slot().is_some_and(|slot| slot.rx.park(news)) && lock(&self.read).list.is_empty()
     }
 
@@ -320,7 +320,7 @@ impl TcpHandle {
     pub fn poll_opened(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
         loop {
-            if slot.has(OPENED) {
+            if slot.has(STREAM_OPENED) {
                 return Poll::Ready(Ok(()));
             }
             if let Some(errno) = self.pending_error() {
@@ -366,7 +366,7 @@ impl TcpHandle {
     pub fn closed(&self) -> (bool, bool) {
         let Some(slot) = self.slot() else { return (true, true) };
         let bits = slot.rx.bits();
-        let failed = bits.has(Bits::RESET) || bits.has(STOPPED);
+        let failed = bits.has(Bits::RESET) || bits.has(STREAM_STOPPED);
         let ended = slot.tx.bits().has(Bits::FIN) || *lock(&self.write);
         let peer_ended = bits.has(Bits::FIN);
         (peer_ended || failed, failed || peer_ended && ended)

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use floodwall_packet::{PacketList, Pool};
 use floodwall_sync::mailbox::Bits;
 
-use super::slot::{ENDED, TcpSlot};
+use super::slot::{STREAM_ENDED, TcpSlot};
 use super::stream::TcpHandle;
 use crate::errno::Errno;
 use crate::handle::{lock, would_block};
@@ -68,7 +68,7 @@ impl TcpHandle {
 
     /// Whether no more data can be written.
     pub(super) fn is_over(&self, slot: &TcpSlot) -> bool {
-        slot.has(ENDED) || self.shared.is_stopped(self.shared.tcp.home(self.index))
+        slot.has(STREAM_ENDED) || self.shared.is_stopped(self.shared.tcp.home(self.index))
     }
 
     /// An error or the end may have come between the look and the sleep: neither is in the word.

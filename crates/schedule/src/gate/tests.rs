@@ -6,7 +6,7 @@ use floodwall_packet::{Pool, PoolConfig};
 use floodwall_testkit::by_byte::ByByte;
 
 use super::*;
-use crate::pressure::{ALERT_LASTS, CALM, LASTS, PAUSE_MIN};
+use crate::pressure::{ALERT_LASTS, CAUGHT_UP_AFTER, PAUSE_MIN, PRESSURE_LASTS};
 use crate::waiting_line::is_ipv6;
 
 /// What a look costs here, and handling a packet.
@@ -112,7 +112,7 @@ fn full_polls_that_do_not_end_are_pressure_and_polls_with_room_end_it() {
         assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the {n}th: dropped and counted");
     }
     assert_eq!(bench.gate.stats().refused - dropped, 6 * BURST_MAX as u64);
-    bench.now += LASTS - LOOK * 64;
+    bench.now += PRESSURE_LASTS - LOOK * 64;
     bench.round(&mut Vec::new(), BURST_MAX);
     assert!(bench.gate.is_under_pressure(), "a flood that pauses is one flood");
     bench.now += LOOK * 64;
@@ -174,7 +174,7 @@ fn a_burst_is_no_pressure_and_what_lasts_longer_or_comes_again_is() {
     }
     assert_eq!((bench.engine.asked.get(), bench.gate.stats().looked_at()), (0, 0));
     let calm = |bench: &mut Bench| {
-        bench.now += LASTS * 2;
+        bench.now += PRESSURE_LASTS * 2;
         bench.round(&mut Vec::new(), BURST_MAX);
         assert!(!bench.gate.is_under_pressure());
     };
@@ -215,13 +215,13 @@ fn no_pressure_once_unverified_packets_are_caught_up_with_and_refusable_ones_kee
             bench.round(&mut Vec::new(), BURST_MAX);
         }
         bench.round(&mut Vec::new(), BURST_MAX);
-        bench.now += CALM - LOOK;
+        bench.now += CAUGHT_UP_AFTER - LOOK;
         bench.round(&mut Vec::new(), BURST_MAX);
         assert!(bench.gate.is_under_pressure(), "it may be a gap between two polls");
         bench.now += LOOK;
         bench.round(&mut Vec::new(), BURST_MAX);
         assert_eq!(bench.gate.is_under_pressure(), stays);
-        bench.now += LASTS;
+        bench.now += PRESSURE_LASTS;
         bench.round(&mut Vec::new(), BURST_MAX);
         assert!(!bench.gate.is_under_pressure());
     }
@@ -237,7 +237,7 @@ fn choosing_goes_on_while_unverified_packets_wait() {
     }
     let waiting = bench.gate.waiting();
     assert!(waiting > BURST_MAX && bench.gate.is_under_pressure());
-    bench.now += LASTS * 2;
+    bench.now += PRESSURE_LASTS * 2;
     bench.round(&mut Vec::new(), 0);
     assert_eq!(bench.gate.waiting(), waiting, "the engine has no appetite yet");
     assert!(bench.gate.is_under_pressure(), "newcomers would find the line full");
@@ -245,7 +245,7 @@ fn choosing_goes_on_while_unverified_packets_wait() {
         bench.round(&mut Vec::new(), BURST_MAX);
     }
     bench.round(&mut Vec::new(), BURST_MAX);
-    bench.now += CALM;
+    bench.now += CAUGHT_UP_AFTER;
     bench.round(&mut Vec::new(), BURST_MAX);
     assert!(!bench.gate.is_under_pressure());
 }
@@ -262,7 +262,7 @@ fn while_refusable_packets_die_a_burst_of_unverified_packets_loses_nothing() {
     while bench.now - begin <= ALERT_LASTS {
         let mut ring = bench.ring([(false, b'r'), (true, b'f'), (false, b's')]);
         assert_eq!(bench.round(&mut ring, BURST_MAX), b"fs");
-        bench.now += CALM;
+        bench.now += CAUGHT_UP_AFTER;
     }
     let (refused, mut n) = (bench.gate.stats().refused, 0);
     let passed = bench.flood(100, || {
@@ -520,13 +520,13 @@ fn devices_have_credit_for_unverified_packets_only_while_more_comes_than_is_hand
     bench.flood(100, || b's');
     assert_eq!(bench.gate.credit(), Some(CREDIT_FULL), "polls come back full");
     bench.round(&mut bench.ring([(false, b's')]), BURST_MAX);
-    assert_eq!(bench.gate.credit(), Some(CREDIT), "there was room");
+    assert_eq!(bench.gate.credit(), Some(GATE_CREDIT), "there was room");
     while bench.gate.waiting() > 0 {
         bench.round(&mut Vec::new(), BURST_MAX);
     }
-    bench.now += CALM;
+    bench.now += CAUGHT_UP_AFTER;
     bench.round(&mut Vec::new(), BURST_MAX);
-    assert_eq!(bench.gate.credit(), Some(CREDIT), "it may begin again at once");
+    assert_eq!(bench.gate.credit(), Some(GATE_CREDIT), "it may begin again at once");
     bench.now += ALERT_LASTS;
     bench.round(&mut Vec::new(), BURST_MAX);
     assert_eq!(bench.gate.credit(), None);
@@ -542,9 +542,9 @@ fn after_a_ring_has_overflowed_established_flows_are_looked_for_and_nothing_is_d
     while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
         assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
         assert_eq!((bench.gate.established(), bench.gate.credit()), (1, Some(512)), "half a ring");
-        bench.now += LASTS;
+        bench.now += PRESSURE_LASTS;
     }
-    bench.now += LASTS;
+    bench.now += PRESSURE_LASTS;
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "no more looks");
     assert_eq!((bench.gate.credit(), bench.gate.stats().dropped()), (None, 0));
 }
@@ -588,7 +588,7 @@ fn while_only_refusable_packets_die_unverified_packets_have_all_the_credit_there
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(100, || b'r');
     for _ in 0..20 {
-        bench.now += LASTS * 9 / 10;
+        bench.now += PRESSURE_LASTS * 9 / 10;
         bench.round(&mut bench.ring([(false, b'r')]), BURST_MAX);
     }
     assert!(bench.gate.is_under_pressure());

@@ -12,7 +12,7 @@
 //! # Under flood
 //! Reachable through those modules alone, within their own bounds. Bound: `ADDRESSES_MAX` of each
 //! family and interface. Worst work of a call: one pass over an interface's addresses and one over
-//! the routes; of timed work: one pass over all addresses to expire [`ENDS`] of them.
+//! the routes; of timed work: one pass over all addresses to expire [`EXPIRIES_MAX`] of them.
 
 use core::net::IpAddr;
 
@@ -29,7 +29,7 @@ use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Maximum number of addresses that one pass of timed work expires.
-const ENDS: usize = 16;
+const EXPIRIES_MAX: usize = 16;
 
 /// An address to be added to an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -376,7 +376,7 @@ impl Stack {
         if budget.is_zero() || self.control.address_deadline.is_none_or(|at| at > cx.now) {
             return Units(0);
         }
-        let (mut ended, mut count, mut next) = ([None; ENDS], 0, None::<Instant>);
+        let (mut ended, mut count, mut next) = ([None; EXPIRIES_MAX], 0, None::<Instant>);
         for interface in &self.interfaces {
             for address in interface.addresses() {
                 let Some(end) = next_end(&address) else { continue };

@@ -37,7 +37,7 @@ use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Metric of routes from a lease; the operator's routes take precedence.
-const METRIC: u32 = 1024;
+const LEASE_METRIC: u32 = 1024;
 
 impl Stack {
     /// Enables or disables the DHCP client of an interface (RFC 2131). Disabling releases the
@@ -317,7 +317,7 @@ impl Stack {
         let of_lease = |(rank, route): (u32, LeaseRoute)| Route {
             gateway: route.gateway,
             protocol: RouteProtocol::Dhcp,
-            metric: METRIC + rank,
+            metric: LEASE_METRIC + rank,
             expires: lease.expires,
             src_addr: Some(lease.addr),
             ..Route::on_link(route.prefix, iface)

@@ -29,7 +29,7 @@ use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// How often the list is looked at.
-const TICK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Ticks between two probes of a gateway that answers.
 const PROBE_TICKS: u8 = 3;
 
@@ -62,7 +62,7 @@ impl Stack {
             left = left.minus(Units(1));
             let gateways = &mut self.control.group_gateways;
             let Some(gateway) = gateways.list.get(gateways.at).copied() else {
-                (gateways.at, gateways.next) = (0, Some(cx.now + TICK));
+                (gateways.at, gateways.next) = (0, Some(cx.now + LOOK_INTERVAL));
                 self.list_group_gateways();
                 break;
             };

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::stack::Stack;
 
 /// Places of connections that a look visits at once.
-const LOOKS: usize = 4096;
+const LOOK_PLACES: usize = 4096;
 
 /// One route of the main table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,7 +219,7 @@ impl Stack {
         let tcp = self.tcp.as_ref()?;
         let mut from = Some(0);
         while let Some(at) = from {
-            let (ids, next) = tcp.set.connections_from(at, LOOKS);
+            let (ids, next) = tcp.set.connections_from(at, LOOK_PLACES);
             let found = ids.into_iter().find(|id| tcp.set.ends(*id) == Ok((local, remote)));
             if let Some(id) = found {
                 return tcp.set.info(id, now).ok();

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use floodwall_base::{Endpoint, IfIndex};
 
 /// Flows that are remembered.
-pub(super) const FLOWS: usize = 16;
+pub(super) const FLOWS_EXPECTED: usize = 16;
 
 /// Where datagrams of these ends led.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +40,13 @@ impl ExpectedDatagram {
 /// Where datagrams led that sockets have taken lately.
 #[derive(Debug)]
 pub(crate) struct ExpectedDatagrams {
-    pub(super) flows: [ExpectedDatagram; FLOWS],
+    pub(super) flows: [ExpectedDatagram; FLOWS_EXPECTED],
     pub(super) misses: u8,
 }
 
 impl ExpectedDatagrams {
-    pub(crate) const NONE: Self = Self { flows: [ExpectedDatagram::NONE; FLOWS], misses: 0 };
+    pub(crate) const NONE: Self =
+        Self { flows: [ExpectedDatagram::NONE; FLOWS_EXPECTED], misses: 0 };
 }
 
 /// A number that two flows rarely share.
@@ -59,5 +60,5 @@ pub(super) fn tag_of(local: &Endpoint, remote: &Endpoint) -> u32 {
 
 #[inline]
 pub(super) const fn place_of(tag: u32) -> usize {
-    (tag >> 28) as usize % FLOWS
+    (tag >> 28) as usize % FLOWS_EXPECTED
 }

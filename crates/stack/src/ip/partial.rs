@@ -8,7 +8,7 @@
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
 
 /// Offset of the checksum in a TCP header.
-const OFFSET: u16 = 16;
+const TCP_CHECKSUM_AT: u16 = 16;
 
 /// Describes the checksum offload: where the sum starts and where it is stored.
 pub(crate) fn describe(packet: &mut PacketBuf) {
@@ -19,7 +19,7 @@ pub(crate) fn describe(packet: &mut PacketBuf) {
     packet.set_offload(Offload {
         flags: 1,
         checksum_start,
-        checksum_offset: OFFSET,
+        checksum_offset: TCP_CHECKSUM_AT,
         ..Offload::default()
     });
 }
@@ -32,7 +32,7 @@ pub(crate) fn finish(packet: &mut PacketBuf) {
         return;
     };
     let check = packet.sum(start, len).finish();
-    let at = start + usize::from(OFFSET);
+    let at = start + usize::from(TCP_CHECKSUM_AT);
     if let Some(field) = packet.front_mut(at + 2).and_then(|bytes| bytes.get_mut(at..)) {
         field.copy_from_slice(&check.to_be_bytes());
         packet.set_checksum_state(ChecksumState::Unverified);

@@ -25,20 +25,20 @@ use crate::stack::Stack;
 /// The longest neighbour discovery message: a minimum MTU's worth and some.
 pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
 /// Timed events that one look at a table brings.
-const EVENTS: usize = 16;
+const LOOK_EVENTS: usize = 16;
 /// Units that one kind of timed work gets before the next has its turn: a slice has room for a turn
 /// of each kind, so timers that unverified sources create cannot starve another kind.
-const TURN: u32 = 4;
+const TURN_UNITS: u32 = 4;
 
 /// A few events, taken out of a table before they are acted upon.
 struct NeighborEvents<E> {
-    slots: [Option<E>; EVENTS],
+    slots: [Option<E>; LOOK_EVENTS],
     len: usize,
 }
 
 impl<E> NeighborEvents<E> {
     fn new() -> Self {
-        Self { slots: [const { None }; EVENTS], len: 0 }
+        Self { slots: [const { None }; LOOK_EVENTS], len: 0 }
     }
 
     fn push(&mut self, event: E) {
@@ -335,9 +335,9 @@ impl Stack {
         loop {
             let before = left;
             for kind in BESIDE_TCP.iter().filter(|_| !only_tcp) {
-                left = left.minus(kind(self, cx, Units(left.0.min(TURN))));
+                left = left.minus(kind(self, cx, Units(left.0.min(TURN_UNITS))));
             }
-            left = left.minus(self.tcp_timers(cx, Units(left.0.min(TURN))));
+            left = left.minus(self.tcp_timers(cx, Units(left.0.min(TURN_UNITS))));
             if left == before || left.is_zero() {
                 return budget.minus(left);
             }

@@ -22,8 +22,8 @@ use floodwall_sync::spsc::Producer;
 use super::neighbor_sets::NeighborWriter;
 use super::notes::PeerNotes;
 use super::published::{
-    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, PublishedTables, ROUTES, SNAPSHOT_WITHHELD,
-    STATUS_WORDS, WITHHELD,
+    GENERATION_WORD, NEIGHBORS_WITHHELD, NEIGHBORS_WORD, PublishedTables, ROUTES_WORD,
+    SNAPSHOT_WITHHELD, STATUS_WORDS, WITHHELD_WORD,
 };
 use super::snapshot::TableSnapshot;
 use floodwall_remote::SocketCommand;
@@ -119,11 +119,11 @@ impl ControlShard {
     /// Publishes the status words to followers, where they have changed.
     fn say(&mut self, routes: u64) {
         let mut words = [0; STATUS_WORDS];
-        words[GENERATION] = self.generation;
-        words[WITHHELD] = u64::from(self.withheld || self.routes_withheld) * SNAPSHOT_WITHHELD
+        words[GENERATION_WORD] = self.generation;
+        words[WITHHELD_WORD] = u64::from(self.withheld || self.routes_withheld) * SNAPSHOT_WITHHELD
             + u64::from(self.neighbors_withheld) * NEIGHBORS_WITHHELD;
-        words[NEIGHBORS] = self.v4.published + self.v6.published;
-        words[ROUTES] = routes;
+        words[NEIGHBORS_WORD] = self.v4.published + self.v6.published;
+        words[ROUTES_WORD] = routes;
         if words != self.said {
             self.said = words;
             self.status.publish(&words);

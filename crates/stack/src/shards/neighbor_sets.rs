@@ -1,6 +1,6 @@
 //! The neighbours that the control shard has published, as followers read them: without a write.
 //!
-//! A set-associative table: a keyed hash selects the set, of at most [`WAYS`] neighbours, which
+//! A set-associative table: a keyed hash selects the set, of at most [`SET_WAYS`] neighbours, which
 //! lies in one piece behind one pointer. The control shard replaces whole sets ([`NeighborWriter`])
 //! and keeps the old ones for their grace period; their memory is reused, so that nothing is
 //! allocated after the start. Invariants: a set was accurate when the writer last had no deferred
@@ -12,7 +12,7 @@
 //! `floodwall_ip::neighbor` and its bounds alone. Bound: four places for each neighbour that the
 //! cache may hold, and [`limits::NEIGHBOR_SETS_WAITING`] sets that wait, all taken at the start.
 //! Where a set is full the neighbour is not published: packets to it go by the control shard. Worst
-//! work per look-up: one keyed hash, [`WAYS`] comparisons.
+//! work per look-up: one keyed hash, [`SET_WAYS`] comparisons.
 
 use core::mem;
 
@@ -22,7 +22,7 @@ use floodwall_sync::qsbr::{Domain, DomainView, Limbo, LimboCaps};
 use floodwall_sync::{RcuCell, Retired};
 
 /// Neighbours of one set.
-pub(super) const WAYS: usize = 8;
+pub(super) const SET_WAYS: usize = 8;
 /// Places for each neighbour that the cache may hold: sets overflow once in thousands then.
 const PLACES_EACH: usize = 4;
 /// Passes over what waits, at most, in one round.
@@ -35,9 +35,9 @@ pub(super) struct PublishedNeighbor<A> {
     usable: Usable<A>,
 }
 
-/// One set of the table: at most [`WAYS`] neighbours, replaced as a whole.
+/// One set of the table: at most [`SET_WAYS`] neighbours, replaced as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NeighborSet<A>([PublishedNeighbor<A>; WAYS]);
+pub(super) struct NeighborSet<A>([PublishedNeighbor<A>; SET_WAYS]);
 
 impl<A: Address> NeighborSet<A> {
     const fn empty() -> Self {
@@ -47,7 +47,7 @@ impl<A: Address> NeighborSet<A> {
             link_addr: MacAddr::ZERO,
             watch_from: Instant::FAR,
         };
-        Self([PublishedNeighbor { stamp: 0, usable }; WAYS])
+        Self([PublishedNeighbor { stamp: 0, usable }; SET_WAYS])
     }
 
     fn way_of(&self, iface: IfIndex, addr: A) -> Option<usize> {
@@ -81,14 +81,14 @@ pub(crate) struct NeighborSets<A: Address> {
 impl<A: Address> NeighborSets<A> {
     /// An empty table for a cache of so many neighbours.
     pub(super) fn new(domain: &Domain, neighbors: usize, key: HashKey) -> Self {
-        let sets = (neighbors.saturating_mul(PLACES_EACH) / WAYS).next_power_of_two();
+        let sets = (neighbors.saturating_mul(PLACES_EACH) / SET_WAYS).next_power_of_two();
         let cell = |_| RcuCell::new(domain, Box::new(NeighborSet::empty()));
         Self { sets: (0..sets).map(cell).collect(), key }
     }
 
     /// How many ways all sets have together.
     pub(super) const fn ways(&self) -> usize {
-        self.sets.len() * WAYS
+        self.sets.len() * SET_WAYS
     }
 
     #[inline]
@@ -109,7 +109,7 @@ impl<A: Address> NeighborSets<A> {
         let way = set.way_of(iface, addr)?;
         let PublishedNeighbor { stamp, usable } = set.0.get(way)?;
         let Usable { link_addr, watch_from, .. } = *usable;
-        Some(FoundNeighbor { link_addr, watch_from, way: at * WAYS + way, stamp: *stamp })
+        Some(FoundNeighbor { link_addr, watch_from, way: at * SET_WAYS + way, stamp: *stamp })
     }
 }
 

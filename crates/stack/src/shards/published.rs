@@ -13,21 +13,22 @@ use super::snapshot::TableSnapshot;
 pub(super) const STATUS_WORDS: usize = 4;
 
 /// Which snapshot is out.
-pub(super) const GENERATION: usize = 0;
+pub(super) const GENERATION_WORD: usize = 0;
 
 /// What followers must leave to the control shard.
-pub(super) const WITHHELD: usize = 1;
+pub(super) const WITHHELD_WORD: usize = 1;
 
 /// Changes with every neighbour that is published.
-pub(super) const NEIGHBORS: usize = 2;
+pub(super) const NEIGHBORS_WORD: usize = 2;
 
 /// Changes with every change of a route.
-pub(super) const ROUTES: usize = 3;
+pub(super) const ROUTES_WORD: usize = 3;
 
-/// Bit of [`WITHHELD`]: interfaces, routes or exceptions have changed and could not be published.
+/// Bit of [`WITHHELD_WORD`]: interfaces, routes or exceptions have changed and could not be
+/// published.
 pub(super) const SNAPSHOT_WITHHELD: u64 = 1;
 
-/// Bit of [`WITHHELD`]: neighbours have.
+/// Bit of [`WITHHELD_WORD`]: neighbours have.
 pub(super) const NEIGHBORS_WITHHELD: u64 = 2;
 
 /// What all shards of a host read.

@@ -5,8 +5,8 @@
 //! interface alone, and is guarded by the same generation as predictions are.
 //!
 //! # Under flood
-//! [`ENDS`] entries, noted only when a connection has taken a segment, each overwritten by the next
-//! peer of its place: invented sources add none.
+//! [`ENDS_ADMITTED`] entries, noted only when a connection has taken a segment, each overwritten by
+//! the next peer of its place: invented sources add none.
 
 use core::net::IpAddr;
 
@@ -14,7 +14,7 @@ use floodwall_base::{IfIndex, limits};
 use floodwall_tcp::FlowAdmission;
 
 /// Pairs of ends that are remembered.
-const ENDS: usize = limits::TCP_ADMITTED_ENDS;
+const ENDS_ADMITTED: usize = limits::TCP_ADMITTED_ENDS;
 
 /// The addresses of a packet as its header has them, source first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ struct AdmittedPair {
 
 /// Between which ends segments were admitted, where, and under which generation of rules.
 #[derive(Debug)]
-pub(super) struct AdmittedEnds([AdmittedPair; ENDS]);
+pub(super) struct AdmittedEnds([AdmittedPair; ENDS_ADMITTED]);
 
 impl AdmittedEnds {
     /// None yet.
@@ -74,13 +74,13 @@ impl AdmittedEnds {
         [AdmittedPair {
             addrs: HeaderAddrs::V4([0; 8]),
             admission: FlowAdmission { iface: IfIndex(u16::MAX), generation: 0 },
-        }; ENDS],
+        }; ENDS_ADMITTED],
     );
 
     /// Where the pair of this source would be, by the last byte of its address.
     #[inline]
     fn place_of(last: u8) -> usize {
-        usize::from(last) % ENDS
+        usize::from(last) % ENDS_ADMITTED
     }
 
     /// Whether they were noted under `admission`.

@@ -5,7 +5,7 @@
 //! programs' connections are closed where that is wanted. What is written is sent, and the peers'
 //! ends are waited for. When the time is over, what is left is reset, so that every peer learns of
 //! the end. Invariants: data that a program had written before the call is sent, or its connection
-//! is reset and counted; a turn visits [`VISITS`] connections at most.
+//! is reset and counted; a turn visits [`TURN_VISITS`] connections at most.
 //!
 //! # Under flood
 //! Peers that do not acknowledge, or do not close their side, delay the end: by the time that the
@@ -24,7 +24,7 @@ use crate::stack::Stack;
 use crate::tcp::lend;
 
 /// Connections that are visited in one turn.
-const VISITS: u32 = 256;
+const TURN_VISITS: u32 = 256;
 /// How long packets that wait for a neighbour's link address are waited for.
 const NEIGHBOR_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -156,7 +156,8 @@ impl Stack {
             }
             DrainStep::Notify(at) => {
                 let tcp = self.tcp.as_mut();
-                let next = tcp.and_then(|tcp| tcp.set.notify_from(&lend!(self, cx), at, VISITS));
+                let next =
+                    tcp.and_then(|tcp| tcp.set.notify_from(&lend!(self, cx), at, TURN_VISITS));
                 let after = match drain.closes_held {
                     true => DrainStep::CloseHeld(0),
                     false => DrainStep::Wait,
@@ -164,7 +165,7 @@ impl Stack {
                 Some(next.map_or(after, DrainStep::Notify))
             }
             DrainStep::CloseHeld(at) => {
-                let next = self.close_held(cx, at, VISITS);
+                let next = self.close_held(cx, at, TURN_VISITS);
                 Some(next.map_or(DrainStep::Wait, DrainStep::CloseHeld))
             }
             DrainStep::Wait => {
@@ -176,7 +177,8 @@ impl Stack {
             }
             DrainStep::Reset(at) => {
                 let tcp = self.tcp.as_mut();
-                let next = tcp.and_then(|tcp| tcp.set.reset_from(&lend!(self, cx), at, VISITS));
+                let next =
+                    tcp.and_then(|tcp| tcp.set.reset_from(&lend!(self, cx), at, TURN_VISITS));
                 Some(next.map_or(DrainStep::Over, DrainStep::Reset))
             }
             DrainStep::Over => None,

@@ -15,7 +15,7 @@ use floodwall_checksum::{InternetSum, header20};
 use floodwall_packet::{ChecksumState, PacketBuf};
 
 /// Link header, IPv6's, and TCP's with all options, in words of eight bytes.
-const WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
+const HEADER_WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
 /// What PSH is among TCP's flags.
 const PSH: u8 = 0x08;
 
@@ -30,8 +30,8 @@ pub(crate) struct GroFlow {
     is_v4: bool,
     iface: IfIndex,
     /// The headers, and which of their bits count: whole words, and the last eight bytes.
-    want: [u64; WORDS],
-    mask: [u64; WORDS],
+    want: [u64; HEADER_WORDS],
+    mask: [u64; HEADER_WORDS],
     last: [u64; 2],
     /// Of the pseudo-header without the length.
     pseudo: InternetSum,
@@ -64,7 +64,7 @@ impl GroFlow {
             l4 == l3 + 40
         };
         let Some(heads) = bytes.get(..len).filter(|_| usual && packet.len() > len) else { return };
-        let mut mask = [0xff_u8; 8 * WORDS];
+        let mut mask = [0xff_u8; 8 * HEADER_WORDS];
         let vary = if is_v4 { [(2, 6), (10, 12)] } else { [(4, 6), (4, 6)] };
         let in_tcp = [(4, 8), (16, 18)].map(|(from, to)| (l4 + from, l4 + to));
         for (from, to) in vary.map(|(from, to)| (l3 + from, l3 + to)).into_iter().chain(in_tcp) {

@@ -19,7 +19,7 @@ use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Where a TCP header has its flags, and the bit of SYN (RFC 9293 section 3.1).
-const FLAGS: usize = 13;
+const TCP_FLAGS_AT: usize = 13;
 const SYN: u8 = 2;
 
 impl Stack {
@@ -71,7 +71,7 @@ impl Stack {
         (src_addr, iface): (A, IfIndex),
         l4: usize,
     ) -> u32 {
-        let is_syn = match packet.first().get(l4 + FLAGS) {
+        let is_syn = match packet.first().get(l4 + TCP_FLAGS_AT) {
             Some(flags) => flags & SYN != 0,
             None => true,
         };

@@ -3,10 +3,10 @@
 //! Called by `rx.rs` for every packet that no train waits for, before any layer parses it. Taken
 //! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
 //! extension headers, fragments or congestion marks, with ACK, PSH and FIN alone and with no TCP
-//! options but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
-//! the network layer has admitted on that interface before. What is plain but not expected may skip
-//! the network layer (`admit.rs`). Invariant: a packet that is not taken goes the general way,
-//! unchanged; that is the only place where packets are refused. Guarded by
+//! options but timestamps in their usual place, with right lengths and checksums, of a flow whose
+//! packets the network layer has admitted on that interface before. What is plain but not expected
+//! may skip the network layer (`admit.rs`). Invariant: a packet that is not taken goes the general
+//! way, unchanged; that is the only place where packets are refused. Guarded by
 //! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with
 //! addresses, interfaces, access lists and raw sockets.
 
@@ -26,12 +26,12 @@ use crate::stack::Stack;
 
 /// Bytes of a TCP header without options, and of one with timestamps after two bytes of padding
 /// (RFC 7323 appendix A).
-const BARE: usize = 20;
-const STAMPED: usize = 32;
+const BARE_HEADER: usize = 20;
+const STAMPED_HEADER: usize = 32;
 /// The flags that a plain segment may have besides ACK.
 const WITH_ACK: TcpFlags = TcpFlags(TcpFlags::PSH.0 | TcpFlags::FIN.0);
 /// What such options begin with: no operation twice, kind 8, 10 bytes.
-const STAMPS: [u8; 4] = [1, 1, 8, 10];
+const STAMP_OPTION_START: [u8; 4] = [1, 1, 8, 10];
 
 /// The headers of a plain segment.
 struct PlainSegment {
@@ -95,22 +95,23 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
     let (l4, end) = (l3 + l4, l3 + total_len);
     *place = (l3, end);
     let tcp = bytes.get(l4..end)?;
-    let fixed: &[u8; BARE] = tcp.first_chunk()?;
+    let fixed: &[u8; BARE_HEADER] = tcp.first_chunk()?;
     let (offset, flags) = (fixed[12], TcpFlags(fixed[13]));
     if flags | WITH_ACK != TcpFlags::ACK | WITH_ACK {
         return None;
     }
     let mut segment = Segment::NONE;
     let header_len = match offset {
-        0x50 => BARE,
+        0x50 => BARE_HEADER,
         0x80 => {
-            let options: &[u8; STAMPED - BARE] = tcp.get(BARE..)?.first_chunk()?;
-            if options.first_chunk() != Some(&STAMPS) {
+            let options: &[u8; STAMPED_HEADER - BARE_HEADER] =
+                tcp.get(BARE_HEADER..)?.first_chunk()?;
+            if options.first_chunk() != Some(&STAMP_OPTION_START) {
                 return None;
             }
             let (value, echo) = (be32(options, 4), be32(options, 8));
             segment.options.timestamps = Some(Timestamps { value, echo });
-            STAMPED
+            STAMPED_HEADER
         }
         _ => return None,
     };

@@ -25,7 +25,7 @@ use crate::stack::Stack;
 const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
 /// Of a frame's first eight bytes: the destination address, and the group bit of the source.
-const STATION: u64 = 0xffff_ffff_ffff_0100;
+const STATION_MASK: u64 = 0xffff_ffff_ffff_0100;
 /// The first byte of an IPv4 header without options.
 const NO_OPTIONS_V4: u8 = 0x45;
 /// Of an IPv4 header's first eight bytes: version, header length, and whether it is a fragment.
@@ -138,7 +138,7 @@ impl<'a> PlainPacket<'a> {
             EtherType::IPV6 => false,
             _ => return None,
         };
-        let ends = u64::from_be_bytes(*header.first_chunk()?) & STATION;
+        let ends = u64::from_be_bytes(*header.first_chunk()?) & STATION_MASK;
         (ends == station).then_some((is_v4, ip))
     }
 

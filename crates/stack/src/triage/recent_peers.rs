@@ -15,19 +15,19 @@
 //! `ANSWERED_PEERS` entries, allocated at the start; an IPv4 /24 or IPv6 /64 has at most
 //! `ANSWERED_PREFIX_MAX` of them. Worst work: one set of eight, in two cache lines. Replacement: a
 //! newcomer evicts an entry that has been idle for [`PEER_SILENCE`], else, one newcomer in
-//! [`NEWCOMERS`], the oldest entry that was answered once only; where all entries of the set are
-//! established, the least recently used, if idle for [`CROWDED_SILENCE`]. A newcomer that evicted
-//! nothing may be remembered beside the set, one for each set, with the same probability; answered
-//! again, it replaces the least recently used entry of the unprotected half. Established peers in
-//! the first [`PROTECTED_WAYS`] ways of a set are protected: without the unprotected half, the
-//! first arrivals would lock out later peers of the same prefix. Most newcomers evict nothing, by
-//! an unpredictable toss: this is what lets more peers than there are places come back in turn.
-//! What a flood from forged sources can do: each source that it uses at least twice becomes
-//! established, as nothing in UDP proves that it exists. Therefore peers of this kind get at most
-//! [`QUOTA`] places of a burst as soon as there are connected sockets, so they cannot crowd out
-//! those sockets' peers; and half of a set's established peers keep their entries as long as they
-//! remain active. Honest peers behind the same prefix, or in a full set, lose the preference and
-//! nothing else. No packet is dropped for it, so there is no counter.
+//! [`NEWCOMERS_PER_EVICTION`], the oldest entry that was answered once only; where all entries of
+//! the set are established, the least recently used, if idle for [`CROWDED_SILENCE`]. A newcomer
+//! that evicted nothing may be remembered beside the set, one for each set, with the same
+//! probability; answered again, it replaces the least recently used entry of the unprotected half.
+//! Established peers in the first [`PROTECTED_WAYS`] ways of a set are protected: without the
+//! unprotected half, the first arrivals would lock out later peers of the same prefix. Most
+//! newcomers evict nothing, by an unpredictable toss: this is what lets more peers than there are
+//! places come back in turn. What a flood from forged sources can do: each source that it uses at
+//! least twice becomes established, as nothing in UDP proves that it exists. Therefore peers of
+//! this kind get at most [`PEER_QUOTA`] places of a burst as soon as there are connected sockets,
+//! so they cannot crowd out those sockets' peers; and half of a set's established peers keep their
+//! entries as long as they remain active. Honest peers behind the same prefix, or in a full set,
+//! lose the preference and nothing else. No packet is dropped for it, so there is no counter.
 
 use core::time::Duration;
 
@@ -42,16 +42,16 @@ const PEER_SILENCE: Duration = Duration::from_secs(30);
 /// sent twice and stopped, as those of a flood do, do not lock others out.
 const CROWDED_SILENCE: Duration = Duration::from_secs(8);
 /// Maximum places in a burst for peers of this kind where there are connected sockets.
-pub(crate) const QUOTA: usize = BURST_MAX / 4;
+pub(crate) const PEER_QUOTA: usize = BURST_MAX / 4;
 /// Entries of one set.
-const WAYS: usize = 8;
+const SET_WAYS: usize = 8;
 /// Entries of a set that are protected while their established peers are active.
-const PROTECTED_WAYS: usize = WAYS / 2;
+const PROTECTED_WAYS: usize = SET_WAYS / 2;
 /// One in so many newcomers evicts an entry that was answered once only: if all did, clients that
 /// return in turn would never find their entries. A power of two.
-const NEWCOMERS: u64 = 4;
+const NEWCOMERS_PER_EVICTION: u64 = 4;
 /// Sets that one prefix may use.
-const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
+const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / SET_WAYS) as u32;
 /// Time is kept in ticks of 2^16 ns, 66 us, which wrap after three days.
 const TICK_BITS: u32 = 16;
 /// A send this long after the previous one to the same peer counts as sent again.
@@ -60,7 +60,7 @@ pub(crate) const SENT_AGAIN_AFTER: Duration = Duration::from_nanos(1 << TICK_BIT
 /// [`PEER_SILENCE`].
 const TELL_BITS: u32 = 16;
 /// No other shard was notified.
-const UNTOLD: u16 = 0;
+const UNTOLD_SHARD: u16 = 0;
 
 /// The remote end of a datagram, with the local port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,24 +106,24 @@ pub(crate) struct NotedPeer {
 #[repr(C, align(64))]
 struct PeerSet {
     /// Fingerprints; 0 marks a free entry.
-    prints: [u64; WAYS],
+    prints: [u64; SET_WAYS],
     /// Fingerprint of a newcomer that was answered once and found no free entry; 0: none.
     newcomer: u64,
-    sent_at: [u32; WAYS],
+    sent_at: [u32; SET_WAYS],
     /// Tick at which the newcomer was answered.
     newcomer_at: u32,
     /// When the owner shard of the flow was notified, where that is another.
-    told: [u16; WAYS],
+    told: [u16; SET_WAYS],
     /// Bitmap of established entries: those that were sent to again.
     established: u8,
 }
 
-const EMPTY: PeerSet = PeerSet {
-    prints: [0; WAYS],
+const EMPTY_SET: PeerSet = PeerSet {
+    prints: [0; SET_WAYS],
     newcomer: 0,
-    sent_at: [0; WAYS],
+    sent_at: [0; SET_WAYS],
     newcomer_at: 0,
-    told: [UNTOLD; WAYS],
+    told: [UNTOLD_SHARD; SET_WAYS],
     established: 0,
 };
 const _: () = assert!(size_of::<PeerSet>() == 128, "two cache lines");
@@ -140,9 +140,9 @@ pub(crate) struct RecentPeers {
 impl RecentPeers {
     /// An empty table; `random` gives its key.
     pub(crate) fn new(random: &mut SecretRandom) -> Self {
-        let sets = (ANSWERED_PEERS / WAYS).next_power_of_two();
+        let sets = (ANSWERED_PEERS / SET_WAYS).next_power_of_two();
         Self {
-            sets: vec![EMPTY; sets].into(),
+            sets: vec![EMPTY_SET; sets].into(),
             key: core::array::from_fn(|_| random.next_u64()),
             now: 0,
         }
@@ -235,7 +235,7 @@ impl RecentPeers {
         let bit = 1 << way;
         if known.is_none() || !is_fresh(*sent_at, now) {
             set.established &= !bit;
-            *told = UNTOLD;
+            *told = UNTOLD_SHARD;
         } else if *sent_at != now {
             set.established |= bit;
         }
@@ -292,11 +292,11 @@ impl PeerSet {
     /// [`CROWDED_SILENCE`].
     fn room(&self, print: u64, now: u32, is_established: bool) -> Option<usize> {
         let is_free = |way: &usize| self.prints.get(*way) == Some(&0) || self.is_silent(*way, now);
-        if let Some(free) = (0..WAYS).find(is_free) {
+        if let Some(free) = (0..SET_WAYS).find(is_free) {
             return Some(free);
         }
         let oldest = |established: u8| {
-            let ways = (0..WAYS).filter(|way| self.established >> way & 1 == established);
+            let ways = (0..SET_WAYS).filter(|way| self.established >> way & 1 == established);
             ways.max_by_key(|way| self.age(*way, now))
         };
         let outlasted = |way: &usize| {
@@ -317,7 +317,7 @@ impl PeerSet {
             if is_known {
                 self.newcomer = 0;
             }
-            return (PROTECTED_WAYS..WAYS).max_by_key(|way| self.age(*way, now));
+            return (PROTECTED_WAYS..SET_WAYS).max_by_key(|way| self.age(*way, now));
         }
         if !remembers || displaces(print, now) {
             (self.newcomer, self.newcomer_at) = (print, now);
@@ -349,12 +349,12 @@ pub(crate) const fn scattered(sum: u64) -> u64 {
     sum ^ sum >> 29
 }
 
-/// Whether this newcomer is the one in [`NEWCOMERS`] that evicts: decided by its fingerprint and
-/// the tick. The fingerprint is keyed, so a peer cannot predict it. Mixed twice: after one
-/// multiplication, ticks at equal distances give bits in a pattern, and a client with a steady
-/// period could lose every toss.
+/// Whether this newcomer is the one in [`NEWCOMERS_PER_EVICTION`] that evicts: decided by its
+/// fingerprint and the tick. The fingerprint is keyed, so a peer cannot predict it. Mixed twice:
+/// after one multiplication, ticks at equal distances give bits in a pattern, and a client with a
+/// steady period could lose every toss.
 const fn displaces(print: u64, now: u32) -> bool {
-    (scattered(scattered(print ^ (now as u64) << 32)) >> 32).is_multiple_of(NEWCOMERS)
+    (scattered(scattered(print ^ (now as u64) << 32)) >> 32).is_multiple_of(NEWCOMERS_PER_EVICTION)
 }
 
 /// Two words' contribution to a multilinear hash sum.
@@ -363,7 +363,7 @@ pub(crate) const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
 }
 
-/// The notification period that contains a tick; never [`UNTOLD`].
+/// The notification period that contains a tick; never [`UNTOLD_SHARD`].
 const fn telling(tick: u32) -> u16 {
     (tick >> TELL_BITS) as u16 | 1 << 15
 }

@@ -150,7 +150,7 @@ impl WaitTimeoutResult {
 }
 
 /// Between two looks.
-const NAP: Duration = Duration::from_micros(50);
+const LOOK_NAP: Duration = Duration::from_micros(50);
 
 impl Condvar {
     /// As `std`'s.
@@ -186,8 +186,8 @@ impl Condvar {
             let mutex = guard.mutex;
             drop(guard);
             while self.calls.load(Acquire) == calls && !left.is_zero() {
-                thread::sleep(NAP);
-                left = left.saturating_sub(NAP);
+                thread::sleep(LOOK_NAP);
+                left = left.saturating_sub(LOOK_NAP);
             }
             guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
         }

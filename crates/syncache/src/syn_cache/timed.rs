@@ -1,10 +1,10 @@
 //! Timed work of the cache: retransmission and expiry.
 //!
-//! Used by `syn_cache.rs`. A clock hand visits the rows that have entries, once in [`SWEEP`], and
-//! stops when its units are spent; it reads one line per row and only entries that are due. The
-//! creation time of an entry follows from its due time and its number of transmissions, so that
-//! readers detect an expired one by themselves. Invariant: every visit moves an entry's due time
-//! ahead or removes it, so a sweep terminates.
+//! Used by `syn_cache.rs`. A clock hand visits the rows that have entries, once in
+//! [`SWEEP_PERIOD`], and stops when its units are spent; it reads one line per row and only entries
+//! that are due. The creation time of an entry follows from its due time and its number of
+//! transmissions, so that readers detect an expired one by themselves. Invariant: every visit moves
+//! an entry's due time ahead or removes it, so a sweep terminates.
 
 use core::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::half_open::SynAck;
 use crate::moment::CookieMoment;
 
 /// The period of the sweep: two ticks, an eighth of a second.
-pub(super) const SWEEP: Duration = Duration::from_nanos(2 << CacheTick::SHIFT);
+pub(super) const SWEEP_PERIOD: Duration = Duration::from_nanos(2 << CacheTick::SHIFT);
 
 /// Ticks per second, rounded up: 1.007 seconds.
-const SECOND: u16 = 15;
+const TICKS_PER_SECOND: u16 = 15;
 
-const _: () = assert!((SECOND as u64) << CacheTick::SHIFT >= 1_000_000_000);
+const _: () = assert!((TICKS_PER_SECOND as u64) << CacheTick::SHIFT >= 1_000_000_000);
 
 /// When a new entry is due first.
 #[inline]
@@ -43,14 +43,14 @@ pub(super) const fn age(due: CacheTick, born: u8, now: Instant) -> Duration {
 /// Ticks to the next retransmission, after this many: 1, 2, 4, 8 seconds.
 #[inline]
 const fn interval(retransmits: u8) -> u16 {
-    SECOND << (if retransmits > 7 { 7 } else { retransmits })
+    TICKS_PER_SECOND << (if retransmits > 7 { 7 } else { retransmits })
 }
 
 /// Ticks from creation to the next due time, after this many retransmissions: 1, 3, 7, 15
 /// seconds.
 #[inline]
 const fn until_due(retransmits: u8) -> u16 {
-    (interval(retransmits) << 1) - SECOND
+    (interval(retransmits) << 1) - TICKS_PER_SECOND
 }
 
 impl SynCache {
@@ -78,7 +78,7 @@ impl SynCache {
         while !left.is_zero() {
             let Some(next) = self.cache.next_row(row) else {
                 self.hand = None;
-                self.next_sweep = at.now + SWEEP;
+                self.next_sweep = at.now + SWEEP_PERIOD;
                 return granted.minus(left);
             };
             row = next;
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn intervals_are_one_two_four_and_eight_seconds() {
-        let seconds: Vec<_> = (0..4).map(|n| interval(n) / SECOND).collect();
+        let seconds: Vec<_> = (0..4).map(|n| interval(n) / TICKS_PER_SECOND).collect();
         assert_eq!(seconds, [1, 2, 4, 8]);
-        let sums: Vec<_> = (0..4).map(|n| until_due(n) / SECOND).collect();
+        let sums: Vec<_> = (0..4).map(|n| until_due(n) / TICKS_PER_SECOND).collect();
         assert_eq!(sums, [1, 3, 7, 15]);
     }
 }

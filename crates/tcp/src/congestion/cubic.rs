@@ -22,12 +22,12 @@ const C_Q16: u64 = 26_214;
 /// β = 0.7 in tenths (section 4.6).
 const BETA_TENTHS: u64 = 7;
 /// 3 * (1 - β) / (1 + β) = 9/17 (section 4.3).
-const ALPHA: (u64, u64) = (9, 17);
+const CUBIC_ALPHA: (u64, u64) = (9, 17);
 /// Longest distance from the plateau that is evaluated, in 1/1024 s: 256 s.
-const REACH: u64 = 1 << 18;
+const PLATEAU_REACH: u64 = 1 << 18;
 /// Segments that one ACK may add in the first slow start (RFC 9406 section 4.2, not paced), and
 /// in later ones (RFC 3465 section 2.3).
-const LIMIT: (u32, u32) = (8, 2);
+const SLOW_START_LIMIT: (u32, u32) = (8, 2);
 
 /// The cubic curve since the last reduction.
 #[derive(Clone, Copy, Debug)]
@@ -127,14 +127,15 @@ impl Cubic {
 
     fn grow_in_slow_start(&mut self, delivery: &Delivery) -> u32 {
         let Some(hystart) = &mut self.hystart else {
-            let (window, left) = slow_start(self.window, self.ssthresh, delivery, LIMIT.1);
+            let (window, left) =
+                slow_start(self.window, self.ssthresh, delivery, SLOW_START_LIMIT.1);
             self.window = window;
             return left;
         };
         let pace = hystart.on_ack(delivery);
         let slower = Delivery { acked: delivery.acked / CSS_GROWTH_DIVISOR, ..*delivery };
         let counted = if pace == HystartPace::Slow { &slower } else { delivery };
-        let (window, left) = slow_start(self.window, self.ssthresh, counted, LIMIT.0);
+        let (window, left) = slow_start(self.window, self.ssthresh, counted, SLOW_START_LIMIT.0);
         self.window = window;
         if pace == HystartPace::End {
             self.ssthresh = self.window;
@@ -182,7 +183,7 @@ impl Cubic {
 
     /// W_est of section 4.3, in bytes.
     fn estimate(&mut self, curve: &mut Curve, acked: u32, mss: u32) {
-        let (num, den) = if curve.w_est >= curve.prior { (1, 1) } else { ALPHA };
+        let (num, den) = if curve.w_est >= curve.prior { (1, 1) } else { CUBIC_ALPHA };
         let window = u64::from(self.window.max(1)) * den;
         self.carry.1 += u64::from(mss) * u64::from(acked) * num * (17 / den);
         let whole = window * (17 / den);
@@ -196,7 +197,7 @@ impl Cubic {
 impl Curve {
     /// W_cubic at `t` ticks after the epoch, in bytes.
     fn at(&self, t: u64, mss: u32) -> u32 {
-        let off = t.abs_diff(u64::from(self.k)).min(REACH);
+        let off = t.abs_diff(u64::from(self.k)).min(PLATEAU_REACH);
         // 2^-30 s^3 in 54 bits; times C in 2^-16; then to bytes.
         let rise = (((off * off * off) >> 10) * C_Q16) >> 26;
         let rise = (rise * u64::from(mss)) >> 10;

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Segments that one ACK may add in slow start: L of RFC 3465 section 2.2.
-const LIMIT: u32 = 2;
+const SLOW_START_LIMIT: u32 = 2;
 
 /// The NewReno congestion controller (RFC 5681): 24 bytes.
 #[derive(Clone, Debug)]
@@ -54,7 +54,8 @@ impl CongestionControl for Reno {
         }
         let mut acked = delivery.acked;
         if self.window < self.ssthresh {
-            (self.window, acked) = slow_start(self.window, self.ssthresh, delivery, LIMIT);
+            (self.window, acked) =
+                slow_start(self.window, self.ssthresh, delivery, SLOW_START_LIMIT);
         }
         self.counted = self.counted.saturating_add(acked);
         if acked > 0 && self.counted >= self.window {

@@ -196,7 +196,21 @@ fn connections_with_many_holes_leave_runs_to_those_with_few() {
         }
     }
     let counts: Vec<u32> = greedy.iter().map(OutOfOrder::runs).collect();
-    assert_eq!(counts, [64, 64, 64, 32, FEW, FEW, FEW, FEW, FEW, FEW]);
+    assert_eq!(
+        counts,
+        [
+            64,
+            64,
+            64,
+            32,
+            RUNS_WHEN_SHORT,
+            RUNS_WHEN_SHORT,
+            RUNS_WHEN_SHORT,
+            RUNS_WHEN_SHORT,
+            RUNS_WHEN_SHORT,
+            RUNS_WHEN_SHORT
+        ]
+    );
     // A connection with one hole is served, and the others' first holes are filled as before.
     assert_eq!(q.insert(Seq(50), &[0], ROOM), Insertion::Kept);
     let packet = q.pool.packet_from(&[0]).unwrap();

@@ -13,12 +13,12 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header, with_front};
+use super::{CHECKSUM_AT, NoBuffer, leave_partial, pseudo_header, with_front};
 use crate::connection::{Connection, ConnectionContext};
 
 /// Offsets of sequence number and flags in a header (RFC 9293 section 3.1).
-const SEQ: core::ops::Range<usize> = 4..8;
-const FLAGS: usize = 13;
+const SEQ_AT: core::ops::Range<usize> = 4..8;
+const FLAGS_AT: usize = 13;
 
 /// The header that the segments of a run have in common.
 struct SegmentHeading {
@@ -59,9 +59,9 @@ impl SegmentHeading {
         let mut packet = with_front(pool, Some(payload), self.len)?;
         let out = packet.front_mut(self.len)?;
         out.copy_from_slice(self.bytes.get(..self.len)?);
-        out.get_mut(SEQ)?.copy_from_slice(&seq.0.to_be_bytes());
+        out.get_mut(SEQ_AT)?.copy_from_slice(&seq.0.to_be_bytes());
         if push {
-            *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
+            *out.get_mut(FLAGS_AT)? |= TcpFlags::PSH.0;
         }
         let len = InternetSum::of_u32(payload_len as u32);
         if self.partial {
@@ -74,7 +74,7 @@ impl SegmentHeading {
             };
             let heads = self.sum.add(InternetSum::of_u32(seq.0)).add(len).add(pushed);
             let check = heads.add(sum).finish();
-            out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
+            out.get_mut(CHECKSUM_AT)?.copy_from_slice(&check.to_be_bytes());
         }
         packet.set_layers(0, 0, self.len);
         Some(packet)

@@ -92,6 +92,32 @@ fn a_connections_sender_stays_within_its_share_of_memory() {
 }
 
 #[test]
+fn reordering_is_told_as_often_and_as_far_as_linux_tells_it() {
+    // Linux's `sack-shift-sacked-7-3-4-8-9-fack` and Google's `rack-reo-timeout`: the seventh
+    // segment before the third is five, the tenth before the first is ten.
+    let mut s = Sender::new(Algorithm::Cubic);
+    s.send(10, ms(0));
+    assert_eq!(s.recovery.reordering(), (0, 3), "the threshold of RFC 5681");
+    s.hear(0, &[(7, 8)], ms(100));
+    assert_eq!(s.recovery.reordering(), (0, 3));
+    s.hear(0, &[(3, 4), (7, 8)], ms(101));
+    assert_eq!(s.recovery.reordering(), (1, 5));
+    s.hear(0, &[(3, 4), (7, 8)], ms(102));
+    s.hear(0, &[(3, 4), (7, 10)], ms(103));
+    assert_eq!(s.recovery.reordering(), (1, 5), "no news, and news in order");
+    s.hear(10, &[], ms(104));
+    assert_eq!(s.recovery.reordering(), (2, 10));
+    // What was sent again was lost, and not overtaken.
+    s.send(10, ms(200));
+    s.hear(10, &[(17, 20)], ms(300));
+    s.expire(ms(10_000));
+    let again = s.repair(ms(10_000));
+    assert!(again.contains(&10), "{again:?}");
+    s.hear(11, &[(17, 20)], ms(10_100));
+    assert_eq!(s.recovery.reordering(), (2, 10));
+}
+
+#[test]
 fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
     for seed in 0..200 {
         let mut chance = PublicRandom::new(seed);

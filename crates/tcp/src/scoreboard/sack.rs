@@ -131,7 +131,8 @@ impl Scoreboard {
         self.sacked += record.len;
         self.sacked_segments += u32::from(record.segments);
         change.sacked += record.len;
-        arrived(rack, change, segment, (record.sent_at, record.end(), record.retransmits));
+        let told = (record.sent_at, (record.start, record.end()), record.retransmits);
+        arrived(rack, change, segment, told);
     }
 
     /// Merges a SACKed record with SACKed neighbours: its segment boundaries are no longer needed.

@@ -7,10 +7,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, OpenKind};
+use crate::connection::{Connection, ConnectionDue, OpenKind};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
@@ -51,6 +51,56 @@ impl<H: HalfOpen> ConnectionTable<H> {
         settings: &TcpSettings,
         owner: u32,
     ) -> Result<ConnectionId, OpenError> {
+        let index = self.begin(lend, ends, settings, owner)?;
+        self.settle(index, lend.now);
+        Ok(self.id(index))
+    }
+
+    /// As [`ConnectionTable::connect`], on a path of `mtu` bytes, where that is known. Where
+    /// nothing else waits to be sent, the SYN is returned, and no list is touched. Call
+    /// [`ConnectionTable::transmit`] for the rest as usual.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn connect_now(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        ends: &ConnectionAddrs,
+        settings: &TcpSettings,
+        owner: u32,
+        mtu: Option<u32>,
+    ) -> Result<(ConnectionId, Option<OutgoingSegment>), OpenError> {
+        let others_wait = self.wants_transmit();
+        let index = self.begin(lend, ends, settings, owner)?;
+        let (id, now) = (self.id(index), lend.now);
+        let lent = if others_wait { None } else { self.lent(index, lend) };
+        let Some((connection, mut cx)) = lent else {
+            self.settle(index, now);
+            return Ok((id, None));
+        };
+        if let Some(mtu) = mtu {
+            connection.follow_path(mtu, now);
+        }
+        let packet = connection.output(&mut cx, 1, &mut PacketList::new());
+        let wants_output = connection.due != ConnectionDue::default();
+        let segment = OutgoingSegment::from_connection(packet, connection);
+        self.begin_turn(index);
+        self.settle_as(index, now, wants_output);
+        if segment.is_none() {
+            // Its timer tries again.
+            self.dirty.unlink(index);
+        }
+        Ok((id, segment))
+    }
+
+    /// Makes a connection that opens actively; the caller settles it.
+    fn begin(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        ends: &ConnectionAddrs,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<u32, OpenError> {
         let (local, remote) = (ends.local.ip().to_canonical(), ends.remote.ip().to_canonical());
         let impossible = |addr: IpAddr| addr.is_unspecified() || addr.is_multicast();
         let same = local == remote && ends.local.port() == ends.remote.port();
@@ -76,8 +126,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         (flow.local.port, hash) = self.local_port(lend, flow)?;
         let start = self.start(lend, flow, ends.mtu, settings);
         lend.counters.count(Counter::TcpActiveOpens);
-        let place = self.place((&flow, hash), owner, None, lend.now, || Connection::open(&start));
-        place.map(|index| self.id(index)).ok_or(OpenError::TooMany)
+        self.place((&start, hash), owner, None, Connection::open).ok_or(OpenError::TooMany)
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the

@@ -192,16 +192,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
             None => TimestampClock::of(&self.clock, &flow),
         };
         let start = Self::start_with(lend, flow, mtu, &settings, (proven.iss(), clock));
-        let make = || proven_connection(&start, &shake, proven);
+        let begin = |connection: &mut Connection| begin_proven(connection, &start, &shake, proven);
         let slot = Some((listener, proven.slot()));
-        match self.place((&flow, hash), owner, slot, lend.now, make) {
+        // The segment that proved it is processed next, which settles it.
+        match self.place((&start, hash), owner, slot, begin) {
             Some(index) => {
                 self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
                     place.said = Some(crate::syn_said::SynSaid::of(proven));
                 }
                 self.listeners.enqueue(listener, index);
-                self.look_path_up(index);
                 lend.counters.count(Counter::TcpPassiveOpens);
             }
             None => self.half_open.accepted(proven.slot()),
@@ -250,9 +250,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 }
 
-/// The connection of a proven handshake, with what the handshake has measured.
-fn proven_connection(start: &OpenKind<'_>, shake: &Handshake, proven: &Proven) -> Connection {
-    let mut connection = Connection::proven(start, shake);
+/// Begins the connection of a proven handshake, with what the handshake has measured.
+fn begin_proven(
+    connection: &mut Connection,
+    start: &OpenKind<'_>,
+    shake: &Handshake,
+    proven: &Proven,
+) {
+    connection.prove(start, shake);
     if proven.retransmitted() > 0 {
         connection.recovery.rtt_mut().syn_was_retransmitted();
         if proven.retransmitted() > 1 {
@@ -262,7 +267,6 @@ fn proven_connection(start: &OpenKind<'_>, shake: &Handshake, proven: &Proven) -
         connection.recovery.rtt_mut().sample(time, 1, start.now);
     }
     debug_assert!(connection.rto() <= rto_config().max);
-    connection
 }
 
 fn refused(flow: &FlowKey, segment: &Segment) -> SegmentVerdict {

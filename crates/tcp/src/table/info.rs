@@ -67,8 +67,11 @@ pub struct Info {
     pub usable: u32,
     /// The estimated size of the peer's segments.
     pub rcv_mss: u16,
-    /// Segments were delivered out of order.
-    pub is_reordered: bool,
+    /// How often segments were delivered out of order, up to 255.
+    pub reordered: u8,
+    /// By how many segments at most; 3 at least, as Linux tells it. Losses
+    /// are detected by time.
+    pub reordering: u32,
     /// Time since the last segment of the peer.
     pub heard_ago: Duration,
     /// Bytes available to read.
@@ -110,7 +113,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             unsent: it.snd.unsent(),
             usable: it.snd.usable(),
             rcv_mss: it.rcv.mss,
-            is_reordered: it.recovery.is_reordered(),
+            reordered: it.recovery.reordering().0,
+            reordering: it.recovery.reordering().1,
             snd_mss: it.mss(),
             our_mss: it.our_mss,
             backoff: rtt.backoff(),

@@ -23,7 +23,7 @@ use crate::places::{ENTERED_EACH, Newcomer};
 use crate::settings::TcpSettings;
 
 /// The only group of the shard's ledger.
-const ALL: usize = 0;
+const ALL_SHARES: usize = 0;
 
 /// When the peer of the connection at a place was heard last.
 fn heard(places: &[Slot], index: u32) -> Option<Instant> {
@@ -47,7 +47,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let (peer, max) = (ack.flow.remote.ip(), self.places_max());
         let free = self.free_places();
         let is_scarce = free <= max / TCP_PLACES_NEWCOMERS_DIVISOR;
-        if free == 0 || is_scarce && self.ledgers.all.has_its_share(ALL, peer, max) {
+        if free == 0 || is_scarce && self.ledgers.all.has_its_share(ALL_SHARES, peer, max) {
             if self.half_open.recognizes(ack) {
                 self.make_room(lend, Some(peer));
             }
@@ -102,7 +102,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 return;
             }
             let look = |index| heard(&self.places, index);
-            let Some(index) = self.ledgers.all.victim(ALL, newcomer, lend.now, look) else {
+            let Some(index) = self.ledgers.all.victim(ALL_SHARES, newcomer, lend.now, look) else {
                 return;
             };
             self.evict(lend, index);
@@ -142,7 +142,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) {
         let Some(peer) = self.at(index).map(|it| it.flow.remote.ip()) else { return };
         if let Some(idle_min) = settings.evict_idle_after {
-            self.ledgers.all.enter(index, ALL, (peer, idle_min), now);
+            self.ledgers.all.enter(index, ALL_SHARES, (peer, idle_min), now);
         }
         if settings.places_max.or(settings.per_prefix_max).is_some()
             && let Some(limited) = &mut self.ledgers.listeners
@@ -157,6 +157,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[must_use]
     pub fn places_of(&mut self, peer: IpAddr) -> u64 {
         self.ledgers.all.enter_waiting(usize::MAX);
-        self.ledgers.all.held_by(ALL, peer)
+        self.ledgers.all.held_by(ALL_SHARES, peer)
     }
 }

@@ -23,7 +23,7 @@ use crate::table::intake::{flow_between, zone_of};
 
 /// How far below the expected sequence number a retransmitted segment may lie: a generous estimate
 /// of a large window.
-const OLD: u32 = 1 << 20;
+const OLD_DISTANCE: u32 = 1 << 20;
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Classifies a segment of `len` bytes that begins with `bytes`, the contiguous part of it.
@@ -85,10 +85,10 @@ fn is_expected(connection: &Connection, header: &TcpHeader<'_>, text: u32) -> bo
         return flags.contains(TcpFlags::ACK) && ack == snd.nxt;
     }
     let under_way = snd.nxt.since(snd.una);
-    let acknowledges =
-        flags.contains(TcpFlags::ACK) && ack.is_within(snd.una - OLD, OLD + under_way + 1);
+    let acknowledges = flags.contains(TcpFlags::ACK)
+        && ack.is_within(snd.una - OLD_DISTANCE, OLD_DISTANCE + under_way + 1);
     let ahead = rcv.window().saturating_add(1);
-    let fits = seq.is_within(rcv.nxt - OLD - text, OLD + text + ahead);
+    let fits = seq.is_within(rcv.nxt - OLD_DISTANCE - text, OLD_DISTANCE + text + ahead);
     let exact_reset = flags.contains(TcpFlags::RST) && seq == rcv.nxt;
     fits && acknowledges || exact_reset
 }

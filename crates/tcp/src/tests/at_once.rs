@@ -20,7 +20,8 @@ impl Pair {
     fn new(seed: u64, v6: bool, settings: &TcpSettings, at_once: bool) -> Self {
         let mut cable = Cable::new(seed);
         let listener = cable.listen(1, 80, settings);
-        let clients = (0..2).map(|_| cable.connect(v6, 80, settings)).collect();
+        let clients = (0..2).map(|_| cable.connect_out(v6, 80, settings, at_once)).collect();
+        assert_eq!(cable.at_once, if at_once { 2 } else { 0 }, "SYNs that left at once");
         cable.run(Duration::from_millis(100));
         let servers = std::iter::from_fn(|| cable.accept(1, listener)).collect();
         Self { cable, at_once, ids: [clients, servers] }

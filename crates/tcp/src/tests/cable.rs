@@ -141,6 +141,17 @@ impl Cable {
 
     /// Opens a connection from host 0 to host 1.
     pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &TcpSettings) -> ConnectionId {
+        self.connect_out(v6, port, settings, false)
+    }
+
+    /// The same; the SYN leaves at once or by lists.
+    pub(super) fn connect_out(
+        &mut self,
+        v6: bool,
+        port: u16,
+        settings: &TcpSettings,
+        at_once: bool,
+    ) -> ConnectionId {
         let [from, to] = [0, 1].map(|host| self.hosts[host].addrs[usize::from(v6)]);
         let ends = ConnectionAddrs {
             local: SocketAddr::new(from, 0),
@@ -150,7 +161,16 @@ impl Cable {
         };
         let now = self.now;
         let (tcp, mut lend) = self.hosts[0].lend(now);
-        tcp.connect(&mut lend, &ends, settings, 0).unwrap()
+        if !at_once {
+            return tcp.connect(&mut lend, &ends, settings, 0).unwrap();
+        }
+        let (id, out) = tcp.connect_now(&mut lend, &ends, settings, 0, None).unwrap();
+        self.at_once += u64::from(out.is_some());
+        if let Some(out) = out {
+            let bytes = out.packet.chunks().flatten().copied().collect();
+            self.fly(Flying { to: 1, src_addr: from, dst_addr: to, bytes });
+        }
+        id
     }
 
     pub(super) fn accept(&mut self, host: usize, listener: ListenerId) -> Option<ConnectionId> {

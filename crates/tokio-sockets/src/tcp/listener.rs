@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::readiness;
 
 /// What tokio listens with.
-const BACKLOG: usize = 1024;
+const TOKIO_BACKLOG: usize = 1024;
 
 /// A TCP listener, for tasks of tokio. Every worker listens; any number of tasks may accept.
 ///
@@ -42,7 +42,7 @@ impl TcpListener {
     pub async fn bind<A: ToSocketAddrs>(network: &Network, addr: A) -> io::Result<Self> {
         let mut last = io::Error::from(io::ErrorKind::InvalidInput);
         for addr in addrs::resolve(&addr, network.resolver()).await? {
-            match Self::open(network, addr, network.tcp_settings(), BACKLOG).await {
+            match Self::open(network, addr, network.tcp_settings(), TOKIO_BACKLOG).await {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = error,
             }
@@ -60,7 +60,7 @@ impl TcpListener {
     pub async fn bind_every(network: &Network) -> io::Result<Self> {
         let all = SocketAddr::from(([0_u16; 8], 0));
         let settings = TcpSettings { every_port: true, ..network.tcp_settings() };
-        Self::open(network, all, settings, BACKLOG).await
+        Self::open(network, all, settings, TOKIO_BACKLOG).await
     }
 
     pub(super) async fn open(
@@ -154,7 +154,7 @@ impl TcpListener {
     /// # Errors
     /// Never: the signature is tokio's.
     pub fn ttl(&self) -> io::Result<u32> {
-        Ok(super::stream::TTL)
+        Ok(super::stream::DEFAULT_TTL)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::network::Network;
 use crate::readiness;
 
 /// The hop limit that is returned where none was set.
-pub(super) const TTL: u32 = 64;
+pub(super) const DEFAULT_TTL: u32 = 64;
 /// No linger time was set.
 const NO_LINGER: u64 = u64::MAX;
 
@@ -404,7 +404,7 @@ impl TcpStream {
     /// # Errors
     /// Never.
     pub fn ttl(&self) -> io::Result<u32> {
-        Ok(self.handle.hop_limit().map_or(TTL, u32::from))
+        Ok(self.handle.hop_limit().map_or(DEFAULT_TTL, u32::from))
     }
 
     /// Sets it, for what is sent from the worker's next round on.

@@ -177,8 +177,8 @@ impl UdpSocket {
         datagrams: &[(B, SocketAddr)],
     ) -> io::Result<usize> {
         let mut sent = 0;
-        for some in datagrams.chunks(BATCH) {
-            let mut pieces = [(&[][..], None); BATCH];
+        for some in datagrams.chunks(BATCH_DATAGRAMS) {
+            let mut pieces = [(&[][..], None); BATCH_DATAGRAMS];
             for (piece, (payload, to)) in pieces.iter_mut().zip(some) {
                 *piece = (payload.as_ref(), Some(*to));
             }
@@ -187,7 +187,7 @@ impl UdpSocket {
                 Err(error) if sent == 0 => return Err(error),
                 Err(_) => break,
             }
-            if sent % BATCH != 0 {
+            if sent % BATCH_DATAGRAMS != 0 {
                 break;
             }
         }
@@ -262,7 +262,7 @@ impl UdpSocket {
 }
 
 /// Datagrams that are handed to the worker at once.
-const BATCH: usize = 64;
+const BATCH_DATAGRAMS: usize = 64;
 
 impl fmt::Debug for Datagram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

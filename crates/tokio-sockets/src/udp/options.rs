@@ -16,7 +16,7 @@ use super::UdpSocket;
 use crate::block::block_on;
 
 /// What the kernel's sockets send with, and ours.
-const TTL: u32 = 64;
+const DEFAULT_TTL: u32 = 64;
 
 impl UdpSocket {
     /// All settings of the socket.
@@ -61,7 +61,7 @@ impl UdpSocket {
     /// # Errors
     /// Never.
     pub fn ttl(&self) -> io::Result<u32> {
-        Ok(self.settings().hop_limit.map_or(TTL, u32::from))
+        Ok(self.settings().hop_limit.map_or(DEFAULT_TTL, u32::from))
     }
 
     /// Sets the TTL (IPv6: hop limit) of what is sent to one host.

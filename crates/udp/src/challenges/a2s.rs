@@ -11,10 +11,10 @@ use floodwall_base::HashKey;
 use crate::challenge::{Challenge, Challenged, UnverifiedSource};
 
 /// What every query begins with, and what one for information says behind its kind.
-const HEAD: &[u8; 4] = b"\xff\xff\xff\xff";
-const INFORMATION: &[u8; 21] = b"TSource Engine Query\0";
+const QUERY_HEAD: &[u8; 4] = b"\xff\xff\xff\xff";
+const INFORMATION_QUERY: &[u8; 21] = b"TSource Engine Query\0";
 /// A token is good for so many nanoseconds, and as long again.
-const UNIT: u64 = 60_000_000_000;
+const TOKEN_UNIT_NANOS: u64 = 60_000_000_000;
 
 /// Verifies senders of server queries. Datagrams that are no query pass as without it.
 ///
@@ -48,8 +48,8 @@ impl A2sChallenge {
 
 /// The token that a query returns; `None` where it is no query.
 fn returned(payload: &[u8]) -> Option<&[u8]> {
-    let query = payload.strip_prefix(HEAD)?;
-    if let Some(token) = query.strip_prefix(INFORMATION) {
+    let query = payload.strip_prefix(QUERY_HEAD)?;
+    if let Some(token) = query.strip_prefix(INFORMATION_QUERY) {
         return matches!(token.len(), 0 | 4).then_some(token);
     }
     match query {
@@ -61,14 +61,14 @@ fn returned(payload: &[u8]) -> Option<&[u8]> {
 impl Challenge for A2sChallenge {
     fn judge(&self, source: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
         let Some(token) = returned(source.payload) else { return Challenged::Pass };
-        let unit = source.now.as_nanos() / UNIT;
+        let unit = source.now.as_nanos() / TOKEN_UNIT_NANOS;
         let now = self.token(source.from, unit);
         if token == now || token == self.token(source.from, unit.wrapping_sub(1)) {
             return Challenged::Proven;
         }
-        let words = HEAD.iter().chain(b"A").chain(&now);
+        let words = QUERY_HEAD.iter().chain(b"A").chain(&now);
         answer.iter_mut().zip(words).for_each(|(place, byte)| *place = *byte);
-        Challenged::Answer(HEAD.len() + 1 + now.len())
+        Challenged::Answer(QUERY_HEAD.len() + 1 + now.len())
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_query_gets_a_token_that_proves_its_sender_alone_and_for_a_while() {
         let players = b"\xff\xff\xff\xffU\xff\xff\xff\xff";
-        let information = [&HEAD[..], INFORMATION].concat();
+        let information = [&QUERY_HEAD[..], INFORMATION_QUERY].concat();
         for (from, other) in
             [("192.0.2.1:9", "192.0.2.2:9"), ("[2001:db8::1]:9", "[2001:db8::1]:10")]
         {

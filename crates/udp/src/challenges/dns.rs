@@ -14,18 +14,18 @@ use crate::challenge::{Challenge, Challenged, UnverifiedSource};
 /// Bytes of a DNS header.
 const HEADER: usize = 12;
 /// The option that carries cookies, and the record type that carries options.
-const COOKIE: u16 = 10;
-const OPT: u16 = 41;
+const COOKIE_OPTION: u16 = 10;
+const OPT_RECORD: u16 = 41;
 /// Bytes of a record of options without any, of the option's head, of both cookies.
-const RECORD: usize = 11;
-const OPTION: usize = 4;
-const COOKIES: usize = 24;
+const RECORD_BYTES: usize = 11;
+const OPTION_BYTES: usize = 4;
+const COOKIES_BYTES: usize = 24;
 /// How long a server cookie is good, in seconds (RFC 9018 section 4.3), and how far ahead.
-const LIFE: u32 = 3600;
-const AHEAD: u32 = 300;
+const COOKIE_LIFE: u32 = 3600;
+const COOKIE_AHEAD: u32 = 300;
 /// Flags: truncated, recursion desired.
-const TRUNCATED: u8 = 0x02;
-const DESIRED: u8 = 0x01;
+const DNS_TRUNCATED: u8 = 0x02;
+const DNS_DESIRED: u8 = 0x01;
 
 /// Verifies clients of a DNS server. Datagrams that are no query pass as without it.
 ///
@@ -67,7 +67,8 @@ impl DnsChallenge {
         let [1, _, _, _, s0, s1, s2, s3, hash @ ..] = server else { return false };
         let made = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
         let age = seconds.wrapping_sub(made);
-        (age <= LIFE || age.wrapping_neg() <= AHEAD) && hash == self.hash(client, from, made)
+        (age <= COOKIE_LIFE || age.wrapping_neg() <= COOKIE_AHEAD)
+            && hash == self.hash(client, from, made)
     }
 }
 
@@ -92,19 +93,19 @@ fn question_end(query: &[u8]) -> Option<usize> {
 
 /// The options of a query, where it has a record of them.
 fn options(query: &[u8], end: usize) -> Option<&[u8]> {
-    let record: &[u8; RECORD] = query.get(end..)?.first_chunk()?;
+    let record: &[u8; RECORD_BYTES] = query.get(end..)?.first_chunk()?;
     let [0, t0, t1, _, _, _, _, _, _, l0, l1] = *record else { return None };
     let len = usize::from(u16::from_be_bytes([l0, l1]));
-    let options = query.get(end + RECORD..)?.get(..len)?;
-    (u16::from_be_bytes([t0, t1]) == OPT).then_some(options)
+    let options = query.get(end + RECORD_BYTES..)?.get(..len)?;
+    (u16::from_be_bytes([t0, t1]) == OPT_RECORD).then_some(options)
 }
 
 /// The client's and the server's cookie among options.
 fn cookies(mut options: &[u8]) -> Option<(&[u8], &[u8])> {
-    while let Some(([c0, c1, l0, l1], rest)) = options.split_first_chunk::<OPTION>() {
+    while let Some(([c0, c1, l0, l1], rest)) = options.split_first_chunk::<OPTION_BYTES>() {
         let len = usize::from(u16::from_be_bytes([*l0, *l1]));
         let (data, behind) = rest.split_at_checked(len)?;
-        if u16::from_be_bytes([*c0, *c1]) == COOKIE {
+        if u16::from_be_bytes([*c0, *c1]) == COOKIE_OPTION {
             return data.split_at_checked(8);
         }
         options = behind;
@@ -118,7 +119,7 @@ fn head(query: &[u8], end: usize, (flag, code): (u8, u16), out: &mut [u8]) -> Op
     let has_options = options(query, end).is_some();
     out.get_mut(..end)?.copy_from_slice(query.get(..end)?);
     let [_, _, first, second, _, _, _, _, _, _, _, records] = out.first_chunk_mut::<HEADER>()?;
-    let desired = *first & DESIRED;
+    let desired = *first & DNS_DESIRED;
     // Available where it is desired, else with authority: what is neither is no answer to some.
     *first = 0x80 | flag | desired | if desired == 0 { 0x04 } else { 0 };
     *second = desired << 7 | (*second & 0x10) | (code & 0xf) as u8;
@@ -126,9 +127,9 @@ fn head(query: &[u8], end: usize, (flag, code): (u8, u16), out: &mut [u8]) -> Op
     if !has_options {
         return Some(end);
     }
-    let record = out.get_mut(end..end + RECORD)?;
-    record.copy_from_slice(&[0, 0, OPT as u8, 4, 208, (code >> 4) as u8, 0, 0, 0, 0, 0]);
-    Some(end + RECORD)
+    let record = out.get_mut(end..end + RECORD_BYTES)?;
+    record.copy_from_slice(&[0, 0, OPT_RECORD as u8, 4, 208, (code >> 4) as u8, 0, 0, 0, 0, 0]);
+    Some(end + RECORD_BYTES)
 }
 
 /// BADCOOKIE (RFC 7873 section 8).
@@ -140,21 +141,22 @@ impl DnsChallenge {
         let seconds = (source.now.as_nanos() / 1_000_000_000) as u32;
         let client = options(query, end).and_then(cookies).map(|(client, _)| client);
         if let Some(client) = client
-            && query.len() >= end + RECORD + OPTION + COOKIES
+            && query.len() >= end + RECORD_BYTES + OPTION_BYTES + COOKIES_BYTES
         {
             let len = head(query, end, (0, BAD_COOKIE), out)?;
-            let bytes = (OPTION + COOKIES) as u8;
+            let bytes = (OPTION_BYTES + COOKIES_BYTES) as u8;
             out.get_mut(len - 2..len)?.copy_from_slice(&[0, bytes]);
             let made = seconds.to_be_bytes();
-            let parts =
-                [0, COOKIE as u8, 0, COOKIES as u8].into_iter().chain(client.iter().copied());
+            let parts = [0, COOKIE_OPTION as u8, 0, COOKIES_BYTES as u8]
+                .into_iter()
+                .chain(client.iter().copied());
             let parts = parts.chain([1, 0, 0, 0]).chain(made);
             let parts = parts.chain(self.hash(client, source.from.ip(), seconds));
-            let place = out.get_mut(len..len + OPTION + COOKIES)?;
+            let place = out.get_mut(len..len + OPTION_BYTES + COOKIES_BYTES)?;
             place.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
-            return Some(len + OPTION + COOKIES);
+            return Some(len + OPTION_BYTES + COOKIES_BYTES);
         }
-        head(query, end, (TRUNCATED, 0), out).filter(|_| self.has_tcp)
+        head(query, end, (DNS_TRUNCATED, 0), out).filter(|_| self.has_tcp)
     }
 }
 

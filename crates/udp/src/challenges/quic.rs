@@ -19,13 +19,13 @@ use crate::challenge::{CHALLENGE_MAX, Challenge, Challenged, UnverifiedSource};
 const ID_MAX: usize = 20;
 const FIRST_ID_MIN: usize = 8;
 /// Bytes of our connection IDs, and of the hash at the end of a token.
-const OURS: usize = 8;
+const OUR_ID_BYTES: usize = 8;
 /// A token is good for so many nanoseconds, and as long again.
-const UNIT: u64 = 10_000_000_000;
+const TOKEN_UNIT_NANOS: u64 = 10_000_000_000;
 /// Bytes of a Retry at most: head, two IDs with their lengths, token, tag.
-const RETRY_MAX: usize = 5 + 1 + ID_MAX + 1 + OURS + ID_MAX + OURS + 16;
+const RETRY_MAX: usize = 5 + 1 + ID_MAX + 1 + OUR_ID_BYTES + ID_MAX + OUR_ID_BYTES + 16;
 /// Each version with the type of its Initial, and the first byte of its Retry.
-const VERSIONS: [([u8; 4], u8, u8, &RetryKey); 2] = [
+const QUIC_VERSIONS: [([u8; 4], u8, u8, &RetryKey); 2] = [
     ([0, 0, 0, 1], 0x00, 0xf0, &RetryKey::V1),
     ([0x6b, 0x33, 0x43, 0xcf], 0x10, 0xc0, &RetryKey::V2),
 ];
@@ -73,17 +73,17 @@ impl QuicRetryChallenge {
         token: &'a [u8],
         destination: &[u8],
     ) -> Option<&'a [u8]> {
-        let (original, hash) = token.split_last_chunk::<OURS>()?;
+        let (original, hash) = token.split_last_chunk::<OUR_ID_BYTES>()?;
         if !(FIRST_ID_MIN..=ID_MAX).contains(&original.len()) || destination != self.id(hash) {
             return None;
         }
-        let unit = now.as_nanos() / UNIT;
+        let unit = now.as_nanos() / TOKEN_UNIT_NANOS;
         let is_ours = |unit| *hash == self.hash(from, unit, original);
         (is_ours(unit) || is_ours(unit.wrapping_sub(1))).then_some(original)
     }
 
     /// What stands behind the original ID in a token.
-    fn hash(&self, from: SocketAddr, unit: u64, original: &[u8]) -> [u8; OURS] {
+    fn hash(&self, from: SocketAddr, unit: u64, original: &[u8]) -> [u8; OUR_ID_BYTES] {
         let address = match from.ip() {
             IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
             IpAddr::V6(addr) => addr.octets(),
@@ -97,7 +97,7 @@ impl QuicRetryChallenge {
     }
 
     /// The ID that the Retry with this hash has: it cannot be foretold without the key.
-    fn id(&self, hash: &[u8; OURS]) -> [u8; OURS] {
+    fn id(&self, hash: &[u8; OUR_ID_BYTES]) -> [u8; OUR_ID_BYTES] {
         self.key.bytes(hash).to_be_bytes()
     }
 
@@ -108,7 +108,7 @@ impl QuicRetryChallenge {
         initial: &Initial<'_>,
         answer: &mut [u8],
     ) -> usize {
-        let unit = source.now.as_nanos() / UNIT;
+        let unit = source.now.as_nanos() / TOKEN_UNIT_NANOS;
         let hash = self.hash(source.from, unit, initial.destination);
         let id = self.id(&hash);
         // Behind the ID of the Initial, which only its tag covers.
@@ -122,7 +122,7 @@ impl QuicRetryChallenge {
             &initial.version,
             &[source_len],
             initial.source,
-            &[OURS as u8],
+            &[OUR_ID_BYTES as u8],
             &id,
             initial.destination,
             &hash,
@@ -142,7 +142,7 @@ impl QuicRetryChallenge {
 fn read(payload: &[u8]) -> Option<Initial<'_>> {
     let (&first, rest) = payload.split_first()?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
-    let (_, kind, retry, key) = VERSIONS.iter().find(|it| it.0 == *version)?;
+    let (_, kind, retry, key) = QUIC_VERSIONS.iter().find(|it| it.0 == *version)?;
     // A long header with the fixed bit, and the type.
     if first & 0xf0 != 0xc0 | kind {
         return None;

@@ -17,19 +17,20 @@ use floodwall_sync::{HugeArray, prefetch};
 
 /// Buckets that one key may be looked for in.
 const PROBES_MAX: usize = 16;
-const SLOTS: usize = 8;
+const BUCKET_SLOTS: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct KeyBucket {
     /// 0 is a free slot.
-    tags: [u16; SLOTS],
-    sockets: [u32; SLOTS],
+    tags: [u16; BUCKET_SLOTS],
+    sockets: [u32; BUCKET_SLOTS],
     passed: u32,
 }
 
 const _: () = assert!(size_of::<KeyBucket>() == 64);
-const EMPTY: KeyBucket = KeyBucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
+const EMPTY_BUCKET: KeyBucket =
+    KeyBucket { tags: [0; BUCKET_SLOTS], sockets: [0; BUCKET_SLOTS], passed: 0 };
 
 /// The hash table of a port with several sockets: from keyed hash to socket.
 pub(crate) struct KeyTable {
@@ -55,9 +56,9 @@ pub(crate) struct TableFull;
 impl KeyTable {
     /// A table for `entries_max` entries at half load.
     pub(crate) fn new(entries_max: usize) -> Self {
-        let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
+        let buckets = (entries_max * 2).div_ceil(BUCKET_SLOTS).next_power_of_two();
         let (marks, mask) = (HugeArray::filled(0, buckets), buckets - 1);
-        Self { buckets: HugeArray::filled(EMPTY, buckets), marks, mask }
+        Self { buckets: HugeArray::filled(EMPTY_BUCKET, buckets), marks, mask }
     }
 
     /// The bits of a tag, out of those that do not choose the bucket.

@@ -12,13 +12,13 @@
 
 /// Bits of the fraction, below the exponent. An exponent of 37 bits: ticks of a millisecond last
 /// four years, of 50 ms two hundred.
-const FRACTION: u32 = 27;
+const FRACTION_BITS: u32 = 27;
 /// Bits of a double's fraction that are not kept.
-const DROPPED: u32 = f64::MANTISSA_DIGITS - 1 - FRACTION;
+const DROPPED_BITS: u32 = f64::MANTISSA_DIGITS - 1 - FRACTION_BITS;
 /// Halvings of one until it is nothing.
-const FORGOTTEN: u64 = 32;
+const FORGOTTEN_AFTER: u64 = 32;
 /// What is left of it then, at the first tick.
-const LEAST: u64 = (1_f64.to_bits() >> DROPPED) - (FORGOTTEN << FRACTION);
+const LEAST_COUNT: u64 = (1_f64.to_bits() >> DROPPED_BITS) - (FORGOTTEN_AFTER << FRACTION_BITS);
 
 /// A weight with exponential decay, scaled so that stored values compare directly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,18 +31,18 @@ impl SketchHalving {
     /// What weighs so much at a tick.
     #[inline(always)]
     pub(super) const fn of(weight: f64, tick: u64) -> Self {
-        const ROUND: u64 = (1 << DROPPED) - 1;
-        Self(((weight.to_bits() + ROUND) >> DROPPED).wrapping_add(tick << FRACTION))
+        const ROUND: u64 = (1 << DROPPED_BITS) - 1;
+        Self(((weight.to_bits() + ROUND) >> DROPPED_BITS).wrapping_add(tick << FRACTION_BITS))
     }
 
     /// What it weighs at a tick, which is none before the one that it was made at.
     #[inline(always)]
     pub(super) const fn at(self, tick: u64) -> f64 {
-        let bits = self.0.wrapping_sub(tick << FRACTION);
+        let bits = self.0.wrapping_sub(tick << FRACTION_BITS);
         // A weight of long ago has an exponent below a double's, which shows as a sign. Masked, not
         // chosen: under flood the branch predictor cannot guess which counters are in use.
-        let is_some = bits.cast_signed() >= LEAST.cast_signed();
-        f64::from_bits((bits << DROPPED) & (is_some as u64).wrapping_neg())
+        let is_some = bits.cast_signed() >= LEAST_COUNT.cast_signed();
+        f64::from_bits((bits << DROPPED_BITS) & (is_some as u64).wrapping_neg())
     }
 }
 
@@ -59,9 +59,9 @@ mod tests {
         ) {
             let exact = f64::from(weight) * 0.5_f64.powi(ticks as i32);
             let found = SketchHalving::of(weight.into(), tick).at(tick + ticks);
-            let least = 0.5_f64.powi(FORGOTTEN as i32);
+            let least = 0.5_f64.powi(FORGOTTEN_AFTER as i32);
             if exact >= least {
-                let bound = exact * (1.0 + 0.5_f64.powi(FRACTION as i32));
+                let bound = exact * (1.0 + 0.5_f64.powi(FRACTION_BITS as i32));
                 prop_assert!(found >= exact && found <= bound, "{found} of {exact}");
             } else {
                 prop_assert!(found <= least);

@@ -25,6 +25,12 @@ pub(super) fn measured(results: &Results, least: bool) -> Measured {
         set("idle", trial.idle);
         if let Some(kernel) = results.kernel_beside(trial) {
             set("over-kernel", trial.honest - kernel.honest);
+            if let (Some(ours), Some(theirs)) = (trial.flows, kernel.flows) {
+                set("flows-over-kernel", ours - theirs);
+            }
+        }
+        if let Some(flows) = trial.flows {
+            set("flows", flows);
         }
         let rivals = results.rivals_beside(trial);
         if trial.case.victim == Victim::Guard && !rivals.is_empty() {
@@ -103,13 +109,28 @@ impl Results {
             Flood::Ack => "ACK flood at the port of honest clients: connect and echo",
             Flood::Rst => "RST flood at the port of honest clients: connect and echo",
             Flood::Udp => "UDP flood at another port: TCP connect and echo meanwhile",
+            Flood::Routed => "Datagrams to random destinations behind a router's gateway",
+            Flood::OnLink => "Datagrams to random destinations on a router's link",
         };
-        let columns =
-            ["victim", "family", "planned/s", "offered/s", "arrived/s", "honest", "p99", "idle"];
-        let mut table = Table::new(title, &columns);
+        let (honest, flows) = ("honest", "flows");
+        let columns = [
+            "victim",
+            "family",
+            "planned/s",
+            "offered/s",
+            "arrived/s",
+            honest,
+            "p99",
+            "idle",
+            flows,
+        ];
+        // Only of a router.
+        let columns = columns.get(..columns.len() - usize::from(!flood.is_transit()));
+        let columns = columns.unwrap_or_default();
+        let mut table = Table::new(title, columns);
         let is = |trial: &&Trial| trial.case.flood == flood && !trial.case.shares;
         for trial in self.trials.iter().filter(is) {
-            table.row([
+            let row = [
                 trial.case.victim.name().to_owned(),
                 family(trial.case.six).to_owned(),
                 self.load_name(trial),
@@ -118,7 +139,8 @@ impl Results {
                 percent(trial.honest),
                 format!("{:.1} ms", trial.p99_millis),
                 percent(trial.idle),
-            ]);
+            ];
+            table.row(row.into_iter().chain(trial.flows.map(percent)));
         }
         table.note = match &self.why_not {
             Some(why) => format!("not measured: {why}"),
@@ -138,11 +160,13 @@ impl Results {
             Flood::Ack => "ACK flood beside a program on the victim's core",
             Flood::Rst => "RST flood beside a program on the victim's core",
             Flood::Udp => "UDP flood beside a program on the victim's core",
+            Flood::Routed | Flood::OnLink => "Through a router, beside a program on its core",
         };
         let columns = [
             "victim",
             "family",
             "planned/s",
+            "offered/s",
             "arrived/s",
             "honest",
             "program",
@@ -157,6 +181,7 @@ impl Results {
                 trial.case.victim.name().to_owned(),
                 family(trial.case.six).to_owned(),
                 self.load_name(trial),
+                format!("{:.0}", trial.offered),
                 format!("{:.0}", trial.arrived),
                 percent(trial.honest),
                 percent(stamps.share()),
@@ -187,8 +212,14 @@ impl Results {
                     .map(|trial| (trial.offered / 1000.0, trial.honest))
                     .collect(),
             };
-            let victims =
-                [Victim::Xdp, Victim::Packet, Victim::Guard, Victim::Synproxy, Victim::Kernel];
+            let victims = [
+                Victim::Xdp,
+                Victim::Packet,
+                Victim::PacketGeneric,
+                Victim::Guard,
+                Victim::Synproxy,
+                Victim::Kernel,
+            ];
             let is_here = |victim: &Victim| trials.iter().any(|trial| trial.case.victim == *victim);
             let all: Vec<_> = victims.into_iter().filter(is_here).map(series).collect();
             if all.iter().all(|one| one.points.len() < 2) {

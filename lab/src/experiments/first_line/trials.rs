@@ -19,6 +19,7 @@ use floodwall_dispatch::{Stop, pin_to_core};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::clients::{self, Called};
+use super::router;
 use super::victims::{self, Running, Victim};
 use super::{Flood, TrialCase, Work};
 use crate::error::LabError;
@@ -34,13 +35,13 @@ pub(super) const SERVERS: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
 pub(super) const GATEWAYS: [&str; 2] = ["10.77.0.9", "fd77::9"];
 pub(super) const CLIENTS: [&str; 2] = ["10.77.0.1/24", "fd77::1/64"];
 /// How long a victim has to stand, and a flood to rise, before anything counts.
-const STANDS: Duration = Duration::from_millis(700);
+pub(super) const STANDS: Duration = Duration::from_millis(700);
 /// The former of our host over IPv6: its address is tentative for up to two seconds (RFC 4862
 /// section 5.4.2; the kernel is given its address with `nodad`).
 const STANDS_V6: Duration = Duration::from_millis(2400);
-const RISES: Duration = Duration::from_millis(1500);
+pub(super) const RISES: Duration = Duration::from_millis(1500);
 /// The latter where nothing is judged but that it works.
-const RISES_QUICK: Duration = Duration::from_millis(600);
+pub(super) const RISES_QUICK: Duration = Duration::from_millis(600);
 
 /// One victim under one flood, once, or the medians of several times.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub(super) struct Trial {
     pub(super) idle: f64,
     /// What the program on that core had, where there was one.
     pub(super) stamps: Option<Stamps>,
+    /// Of a router: the answered part of the questions in flows that were there before.
+    pub(super) flows: Option<f64>,
 }
 
 /// All that was found, or why there is nothing.
@@ -66,7 +69,7 @@ pub(super) struct Results {
     pub(super) why_not: Option<String>,
 }
 
-fn wrong(error: impl core::fmt::Display) -> LabError {
+pub(super) fn wrong(error: impl core::fmt::Display) -> LabError {
     LabError::Scene(error.to_string())
 }
 
@@ -120,15 +123,18 @@ fn has_synproxy() -> bool {
 }
 
 /// Where a trial runs.
-struct Stand {
-    program: PathBuf,
-    outside: usize,
-    flooded: usize,
+pub(super) struct Stand {
+    pub(super) program: PathBuf,
+    pub(super) outside: usize,
+    pub(super) flooded: usize,
 }
 
 impl Stand {
     /// One trial, in two namespaces of two threads that end with it.
     fn run(&self, work: &Work<'_>, case: TrialCase) -> Result<Trial, LabError> {
+        if case.flood.is_transit() {
+            return router::run(self, work, case);
+        }
         let (ready, far_ready) = channel::<i32>();
         let (moved, near_moved) = channel::<String>();
         let stop = Stop::new().map_err(wrong)?;
@@ -197,7 +203,7 @@ impl Stand {
         let is_tentative = case.six && !case.victim.is_kernels();
         thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
         let flooding = Running::start(&self.program, &flood_words(&mac, &case))?;
-        let rises = if work.least { RISES_QUICK } else { RISES };
+        let rises = work.rises();
         thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
         let _ = victims::thread_half(VETH_NEAR, self.outside, -20);
@@ -268,14 +274,14 @@ fn address(name: &str) -> Result<String, LabError> {
     Ok(text.map_err(wrong)?.trim().to_owned())
 }
 
-fn wait(stop: &Stop) {
+pub(super) fn wait(stop: &Stop) {
     while !stop.is_triggered() {
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// What the generator is started with.
-fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
+pub(super) fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
     let TrialCase { flood, six, planned, .. } = *case;
     let (own, to, low, high) = match six {
         false => ("10.77.0.9/24", "10.77.0.2", "11.0.0.0", "95.255.255.255"),
@@ -285,7 +291,14 @@ fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
         Flood::Syn => ("tcp-syn", SYN_PORT),
         Flood::Ack => ("tcp-ack", SYN_PORT),
         Flood::Rst => ("tcp-rst", SYN_PORT),
-        Flood::Udp => ("udp", UDP_PORT),
+        Flood::Udp | Flood::Routed | Flood::OnLink => ("udp", UDP_PORT),
+    };
+    let (least, most) = match (flood, six) {
+        (Flood::Routed, false) => ("10.80.0.0", "10.95.255.255"),
+        (Flood::Routed, true) => ("fd80::1", "fd80::ffff:ffff:ffff"),
+        (Flood::OnLink, false) => ("10.78.1.0", "10.78.255.254"),
+        (Flood::OnLink, true) => ("fd78::1:0", "fd78::ffff:ffff:ffff:ffff"),
+        _ => (to, to),
     };
     let mut words: Vec<String> = [
         "pktgen",
@@ -301,11 +314,13 @@ fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     for set in [
-        format!("dst {to}"),
+        format!("dst_min {least}"),
+        format!("dst_max {most}"),
         format!("src_min {low}"),
         format!("src_max {high}"),
         "flag IPSRC_RND".to_owned(),
         "flag UDPSRC_RND".to_owned(),
+        format!("flag {}", if flood.is_transit() { "IPDST_RND" } else { "UDPSRC_RND" }),
         "udp_src_min 1024".to_owned(),
         "udp_src_max 65000".to_owned(),
         format!("udp_dst_min {port}"),
@@ -321,7 +336,7 @@ fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
 }
 
 /// What counts at one moment.
-struct Moment {
+pub(super) struct Moment {
     at: floodwall_base::Instant,
     sent: u64,
     lost: u64,
@@ -330,14 +345,14 @@ struct Moment {
 }
 
 /// What happened between two moments, a second; and the idle part of the core.
-struct Between {
+pub(super) struct Between {
     offered: f64,
     arrived: f64,
     idle: f64,
 }
 
 impl Moment {
-    fn now(core: usize) -> Result<Self, LabError> {
+    pub(super) fn now(core: usize) -> Result<Self, LabError> {
         let count = |what: &str| {
             let path = format!("/sys/class/net/{VETH_NEAR}/statistics/{what}");
             let text = std::fs::read_to_string(path).map_err(wrong)?;
@@ -360,7 +375,7 @@ impl Moment {
         })
     }
 
-    fn until(&self, later: &Self) -> Between {
+    pub(super) fn until(&self, later: &Self) -> Between {
         let seconds = (later.at - self.at).as_secs_f64().max(f64::EPSILON);
         let arrived = (later.sent - self.sent) as f64 / seconds;
         let lost = (later.lost - self.lost) as f64 / seconds;
@@ -378,7 +393,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Trial {
-    fn of(case: TrialCase, called: &Called, between: &Between) -> Self {
+    pub(super) fn of(case: TrialCase, called: &Called, between: &Between) -> Self {
         Self {
             case,
             honest: called.honest(),
@@ -387,6 +402,7 @@ impl Trial {
             arrived: between.arrived,
             idle: between.idle,
             stamps: None,
+            flows: None,
         }
     }
 
@@ -399,6 +415,10 @@ impl Trial {
             offered: of(|trial| trial.offered),
             arrived: of(|trial| trial.arrived),
             idle: of(|trial| trial.idle),
+            flows: trials
+                .iter()
+                .all(|trial| trial.flows.is_some())
+                .then(|| median(trials.iter().filter_map(|trial| trial.flows))),
             stamps: Stamps::middle(trials.iter().filter_map(|trial| trial.stamps.as_ref())),
             ..(*trials.first()?).clone()
         })

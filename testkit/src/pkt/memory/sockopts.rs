@@ -23,6 +23,8 @@ const GRANTED: &[&str] = &[
     "SO_DEBUG",
     "SO_BROADCAST",
     "IP_FREEBIND",
+    // A connection gets its port with its peer in any case.
+    "IP_BIND_ADDRESS_NO_PORT",
     // Whether a packet may be cut on its way is not compared.
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
@@ -36,7 +38,6 @@ const MISSING: &[&str] = &[
     "TCP_NOOPT",
     "TCP_MD5SIG",
     "IP_LOCAL_PORT_RANGE",
-    "IP_BIND_ADDRESS_NO_PORT",
 ];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;

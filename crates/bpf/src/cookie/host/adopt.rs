@@ -14,7 +14,7 @@ use crate::cookie::{look_up, stack};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
 /// The verdict that goes on.
-const NEXT: i32 = -1;
+const VERDICT_NEXT: i32 = -1;
 /// Fields of the context.
 const PROTOCOL: i16 = 16;
 const DATA: i16 = 76;
@@ -73,7 +73,7 @@ pub fn adopt(a: &mut Assembler, maps: &HostMaps, assign: u32) {
     a.place(gone);
     super::count(a, Tally::NotAdopted);
     a.place(next);
-    a.set(Register::R0, NEXT).exit();
+    a.set(Register::R0, VERDICT_NEXT).exit();
 }
 
 fn copy_note(a: &mut Assembler, from: i16) {
@@ -163,6 +163,6 @@ fn assign_request(a: &mut Assembler, assign: u32) {
         failed,
     );
     super::count(a, Tally::Adopted);
-    a.set(Register::R0, NEXT).exit();
+    a.set(Register::R0, VERDICT_NEXT).exit();
     a.place(failed);
 }

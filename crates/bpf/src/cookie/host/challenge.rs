@@ -27,17 +27,17 @@ const NO_TOKEN: i32 = -1;
 /// A token is good for this power of two of nanoseconds (69 s), and as long again.
 const TOKEN_UNIT: i32 = 36;
 /// The window in which datagrams of unproven sources are counted: 134 ms.
-const WINDOW: i32 = 27;
+const COUNT_WINDOW_LOG2: i32 = 27;
 /// Kinds of queries: information, players, rules.
-const INFORMATION: i32 = 0x54;
-const PLAYERS: i32 = 0x55;
-const RULES: i32 = 0x56;
+const QUERY_INFORMATION: i32 = 0x54;
+const QUERY_PLAYERS: i32 = 0x55;
+const QUERY_RULES: i32 = 0x56;
 /// Bytes of UDP datagrams: players and rules, information without and with a token.
-const SHORT: i32 = 17;
-const PLAIN: i32 = 33;
-const RETURNED: i32 = 37;
+const PLAYERS_QUERY_LEN: i32 = 17;
+const INFORMATION_QUERY_LEN: i32 = 33;
+const INFORMATION_TOKEN_LEN: i32 = 37;
 /// What a query for information says behind its kind.
-const QUERY: &[u8; 20] = b"Source Engine Query\0";
+const INFORMATION_TEXT: &[u8; 20] = b"Source Engine Query\0";
 
 /// Writes the program. `R1` is the context.
 pub fn challenge_source(a: &mut Assembler, maps: &HostMaps) {
@@ -107,17 +107,17 @@ pub fn challenge_source(a: &mut Assembler, maps: &HostMaps) {
 fn query(a: &mut Assembler, family: SegmentFamily, other: Label) {
     let (l4, short, found) = (family.l4(), a.label(), a.label());
     let data = l4 + UDP_BYTES;
-    reach(a, l4 + SHORT as i16, other);
+    reach(a, l4 + PLAYERS_QUERY_LEN as i16, other);
     a.load(AccessSize::Word, Register::R2, Register::R7, data)
         .jump_if_word(Register::R2, JumpCondition::Differs, u32::MAX, other)
         .load(AccessSize::Half, Register::R1, Register::R7, l4 + 4)
         .read_wire(Register::R1)
         .load(AccessSize::Byte, Register::R2, Register::R7, data + 4)
-        .jump_if(Register::R2, JumpCondition::Equal, PLAYERS, short)
-        .jump_if(Register::R2, JumpCondition::Equal, RULES, short)
-        .jump_if(Register::R2, JumpCondition::Differs, INFORMATION, other);
-    reach(a, l4 + PLAIN as i16, other);
-    for (word, at) in QUERY.chunks_exact(4).zip((data + 5..).step_by(4)) {
+        .jump_if(Register::R2, JumpCondition::Equal, QUERY_PLAYERS, short)
+        .jump_if(Register::R2, JumpCondition::Equal, QUERY_RULES, short)
+        .jump_if(Register::R2, JumpCondition::Differs, QUERY_INFORMATION, other);
+    reach(a, l4 + INFORMATION_QUERY_LEN as i16, other);
+    for (word, at) in INFORMATION_TEXT.chunks_exact(4).zip((data + 5..).step_by(4)) {
         let word = word.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
         a.load(AccessSize::Word, Register::R2, Register::R7, at).jump_if_word(
             Register::R2,
@@ -127,12 +127,12 @@ fn query(a: &mut Assembler, family: SegmentFamily, other: Label) {
         );
     }
     a.set(Register::R2, NO_TOKEN)
-        .jump_if(Register::R1, JumpCondition::Equal, PLAIN, found)
-        .jump_if(Register::R1, JumpCondition::Differs, RETURNED, other);
-    reach(a, l4 + RETURNED as i16, other);
+        .jump_if(Register::R1, JumpCondition::Equal, INFORMATION_QUERY_LEN, found)
+        .jump_if(Register::R1, JumpCondition::Differs, INFORMATION_TOKEN_LEN, other);
+    reach(a, l4 + INFORMATION_TOKEN_LEN as i16, other);
     a.load(AccessSize::Word, Register::R2, Register::R7, data + 25).jump(found);
     a.place(short);
-    a.jump_if(Register::R1, JumpCondition::Differs, SHORT, other).load(
+    a.jump_if(Register::R1, JumpCondition::Differs, PLAYERS_QUERY_LEN, other).load(
         AccessSize::Word,
         Register::R2,
         Register::R7,
@@ -187,7 +187,7 @@ fn within_budget(a: &mut Assembler, over: Label) {
     let same = a.label();
     a.load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
         .load(AccessSize::Double, Register::R2, Register::R9, at::NOW)
-        .compute(Register::R2, Operation::ShiftRight, WINDOW)
+        .compute(Register::R2, Operation::ShiftRight, COUNT_WINDOW_LOG2)
         .load(AccessSize::Double, Register::R3, Register::R1, Tally::Window.offset())
         .jump_if_reg(Register::R2, JumpCondition::Equal, Register::R3, same)
         .store(AccessSize::Double, Register::R1, Tally::Window.offset(), Register::R2)

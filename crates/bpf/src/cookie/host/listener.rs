@@ -5,7 +5,7 @@
 
 use super::tables::{HostSettings, NO_SCALING, Tally};
 use super::{HostMaps, ListenerFields, count, own, spot};
-use crate::cookie::syn::{AWAKE_NANOS, WINDOW};
+use crate::cookie::syn::{AWAKE_NANOS, SYN_WINDOW_LOG2};
 use crate::cookie::tables::Offer;
 use crate::cookie::{at, look_up, stack};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
@@ -145,7 +145,7 @@ pub(super) fn awake(a: &mut Assembler, pass: Label) {
         .store(AccessSize::Double, Register::R9, at::NOW, Register::R0)
         .load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
         .copy(Register::R4, Register::R0)
-        .compute(Register::R4, Operation::ShiftRight, WINDOW)
+        .compute(Register::R4, Operation::ShiftRight, SYN_WINDOW_LOG2)
         .load(AccessSize::Double, Register::R5, Register::R1, word(Tally::Window))
         .jump_if_reg(Register::R4, JumpCondition::Equal, Register::R5, same)
         .store(AccessSize::Double, Register::R1, word(Tally::Window), Register::R4)

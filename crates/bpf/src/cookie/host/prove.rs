@@ -11,7 +11,7 @@ use super::keys;
 use super::tables::{NO_SCALING, PROOFS, Tally};
 use super::{HostMaps, MAGIC, META_BYTES, NOTE, PASS, begin, count, ends, own, refuse, spot};
 use crate::cookie::ack::{AckWays, numbers, open};
-use crate::cookie::seal::{MARKS, hash_flow};
+use crate::cookie::seal::{OPTION_BITS, hash_flow};
 use crate::cookie::segment::{L3, SegmentFamily, TCP_BYTES, families, reach, read};
 use crate::cookie::tables::Offer;
 use crate::cookie::{DATA, at, find_epoch, look_up, options, stack};
@@ -19,8 +19,8 @@ use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Re
 
 /// Ticks of 2^20 ns: within these the flow's next segments pass unread, and within those what is no
 /// cookie passes.
-const FRESH: i32 = 19;
-const KNOWN: i32 = 954;
+const FRESH_TICKS: i32 = 19;
+const KNOWN_TICKS: i32 = 954;
 /// How long after waking cookies of the kernel's own come back.
 const KERNEL_COOKIES_NANOS: u64 = 60_000_000_000;
 /// Of the context: where metadata begins.
@@ -30,7 +30,7 @@ const DATA_META: i16 = 8;
 const MSS_V4: [u64; 2] = [words([536, 536, 1220, 1360]), words([1400, 1440, 1460, 8960])];
 const MSS_V6: [u64; 2] = [words([1220, 1220, 1280, 1360]), words([1380, 1420, 1440, 8940])];
 /// Window scales of a cookie, four bits each from the lowest; the first stands for none.
-const SCALES: u64 = 0xa876_420f;
+const COOKIE_SCALES: u64 = 0xa876_420f;
 /// Bits of what was agreed on in the note.
 pub(super) const ECN: i32 = 1;
 pub(super) const SCALING: i32 = 2;
@@ -107,8 +107,8 @@ fn remember(a: &mut Assembler, maps: &HostMaps, known: Label, none: Label) {
         .load(AccessSize::Double, Register::R2, Register::R9, at::NOW)
         .compute(Register::R2, Operation::ShiftRight, 20)
         .compute_word_reg(Register::R2, Operation::Subtract, Register::R1)
-        .jump_if(Register::R2, JumpCondition::Below, FRESH, known)
-        .jump_if(Register::R2, JumpCondition::AtLeast, KNOWN, old)
+        .jump_if(Register::R2, JumpCondition::Below, FRESH_TICKS, known)
+        .jump_if(Register::R2, JumpCondition::AtLeast, KNOWN_TICKS, old)
         .store_value(AccessSize::Word, Register::R9, own::IS_KNOWN, 1);
     a.place(other);
     a.place(old);
@@ -204,7 +204,7 @@ fn agreed(a: &mut Assembler) {
         .copy(Register::R3, Register::R1)
         .compute(Register::R3, Operation::ShiftRight, 5)
         .compute(Register::R3, Operation::ShiftLeft, 2)
-        .set_wide(Register::R2, SCALES)
+        .set_wide(Register::R2, COOKIE_SCALES)
         .compute_reg(Register::R2, Operation::ShiftRight, Register::R3)
         .compute(Register::R2, Operation::And, 0xf)
         .copy(Register::R3, Register::R1)
@@ -218,7 +218,7 @@ fn agreed(a: &mut Assembler) {
     a.place(spoken);
     a.load(AccessSize::Word, Register::R2, Register::R9, at::ECHO)
         .wire(Register::R2, Width::Word)
-        .compute(Register::R2, Operation::And, MARKS)
+        .compute(Register::R2, Operation::And, OPTION_BITS)
         .set(Register::R4, TIMESTAMPS);
     a.place(said);
     flags(a);

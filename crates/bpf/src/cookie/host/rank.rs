@@ -15,7 +15,7 @@ use crate::siphash::{self, FAST};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Operation, Register, Width};
 
 /// A power of two of nanoseconds, 69 s, after which an entry is another's.
-const STALE: i32 = 36;
+const STALE_LOG2: i32 = 36;
 
 /// Writes the program. `R1` is the context.
 pub fn rank_source(a: &mut Assembler, maps: &HostMaps) {
@@ -72,7 +72,7 @@ pub fn rank_source(a: &mut Assembler, maps: &HostMaps) {
         .jump_if_reg(Register::R3, JumpCondition::Below, Register::R4, fresh)
         .copy(Register::R2, Register::R3)
         .compute_reg(Register::R2, Operation::Subtract, Register::R4)
-        .compute(Register::R2, Operation::ShiftRight, STALE)
+        .compute(Register::R2, Operation::ShiftRight, STALE_LOG2)
         .jump_if(Register::R2, JumpCondition::Differs, 0, take);
     a.place(fresh);
     a.add(Register::R5, -1)

@@ -18,15 +18,15 @@ const DONT_FRAGMENT: u32 = 0x4000;
 const TOKEN_BYTES: i16 = 17;
 const TOKEN_KIND: i32 = 0x41;
 /// The least bytes of a DNS question: header, the root's name, type, class.
-const QUESTION: i16 = 17;
+const QUESTION_BYTES_MIN: i16 = 17;
 /// The most bytes of a DNS question that are summed.
 const MESSAGE_MAX: i16 = 512;
 /// Bits of a DNS message's flags: response and operation code; truncated; recursion desired and
 /// available; checking disabled; authoritative.
-const KIND: i32 = 0xf800;
-const RESPONSE: i32 = 0x8000;
-const TRUNCATED: i32 = 0x0200;
-const DESIRED: i32 = 0x0100;
+const DNS_KIND: i32 = 0xf800;
+const DNS_RESPONSE: i32 = 0x8000;
+const DNS_TRUNCATED: i32 = 0x0200;
+const DNS_DESIRED: i32 = 0x0100;
 const CHECKING_OFF: i32 = 0x0010;
 
 /// Goes to `odd` with a frame that is not to be answered. Takes `R0` to `R5`.
@@ -70,10 +70,10 @@ pub(super) fn may_answer(a: &mut Assembler, maps: &HostMaps, family: SegmentFami
 pub(super) fn truncated(a: &mut Assembler, family: SegmentFamily, odd: Label) {
     let l4 = family.l4();
     let data = l4 + UDP_BYTES;
-    reach(a, data + QUESTION, odd);
+    reach(a, data + QUESTION_BYTES_MIN, odd);
     a.load(AccessSize::Half, Register::R1, Register::R7, l4 + 4)
         .read_wire(Register::R1)
-        .jump_if(Register::R1, JumpCondition::Below, i32::from(UDP_BYTES + QUESTION), odd)
+        .jump_if(Register::R1, JumpCondition::Below, i32::from(UDP_BYTES + QUESTION_BYTES_MIN), odd)
         // One question, and no more behind it than a record of options.
         .load(AccessSize::Half, Register::R1, Register::R7, data + 4)
         .jump_if(Register::R1, JumpCondition::Differs, wire(1), odd)
@@ -84,16 +84,16 @@ pub(super) fn truncated(a: &mut Assembler, family: SegmentFamily, odd: Label) {
         .jump_if(Register::R1, JumpCondition::Above, 1, odd)
         .load(AccessSize::Half, Register::R1, Register::R7, data + 2)
         .read_wire(Register::R1)
-        .jump_if(Register::R1, JumpCondition::Meets, KIND, odd)
+        .jump_if(Register::R1, JumpCondition::Meets, DNS_KIND, odd)
         .copy(Register::R2, Register::R1)
-        .compute(Register::R2, Operation::And, DESIRED | CHECKING_OFF)
-        .compute(Register::R2, Operation::Or, RESPONSE | TRUNCATED)
+        .compute(Register::R2, Operation::And, DNS_DESIRED | CHECKING_OFF)
+        .compute(Register::R2, Operation::Or, DNS_RESPONSE | DNS_TRUNCATED)
         // Available where it is desired, else with authority: what is neither is no answer to some.
-        .compute(Register::R1, Operation::And, DESIRED)
+        .compute(Register::R1, Operation::And, DNS_DESIRED)
         .copy(Register::R3, Register::R1)
         .compute(Register::R3, Operation::ShiftRight, 1)
         .compute_reg(Register::R2, Operation::Or, Register::R3)
-        .compute(Register::R1, Operation::Xor, DESIRED)
+        .compute(Register::R1, Operation::Xor, DNS_DESIRED)
         .compute(Register::R1, Operation::ShiftLeft, 2)
         .compute_reg(Register::R2, Operation::Or, Register::R1)
         .wire(Register::R2, Width::Half)

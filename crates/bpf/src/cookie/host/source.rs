@@ -14,10 +14,10 @@ use crate::siphash::{self, FAST};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
 /// Bits of the time in an entry, and how old a proof may be: about 18 minutes.
-const TIME: i32 = 0xff_ffff;
+const PROOF_TIME_BITS: i32 = 0xff_ffff;
 const TIME_BITS: i32 = 24;
-const UNIT: i32 = 30;
-const LIFE: i32 = 1024;
+const PROOF_UNIT_LOG2: i32 = 30;
+const PROOF_LIFE_UNITS: i32 = 1024;
 
 /// Writes the program that remembers the source of a segment. `R1` is the context.
 pub fn remember_source(a: &mut Assembler, maps: &HostMaps) {
@@ -88,18 +88,18 @@ pub(super) fn is_proven(a: &mut Assembler, proven: Label) {
         .compute(Register::R2, Operation::ShiftRight, TIME_BITS)
         .jump_if(Register::R2, JumpCondition::Differs, 0, other)
         .load(AccessSize::Double, Register::R2, Register::R9, at::NOW)
-        .compute(Register::R2, Operation::ShiftRight, UNIT)
+        .compute(Register::R2, Operation::ShiftRight, PROOF_UNIT_LOG2)
         .compute_reg(Register::R2, Operation::Subtract, Register::R1)
-        .compute(Register::R2, Operation::And, TIME)
-        .jump_if(Register::R2, JumpCondition::AtMost, LIFE, proven);
+        .compute(Register::R2, Operation::And, PROOF_TIME_BITS)
+        .jump_if(Register::R2, JumpCondition::AtMost, PROOF_LIFE_UNITS, proven);
     a.place(other);
 }
 
 /// Writes the source's proof into the entry that was found.
 pub(super) fn mark(a: &mut Assembler) {
     a.load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
-        .compute(Register::R1, Operation::ShiftRight, UNIT)
-        .compute(Register::R1, Operation::And, TIME)
+        .compute(Register::R1, Operation::ShiftRight, PROOF_UNIT_LOG2)
+        .compute(Register::R1, Operation::And, PROOF_TIME_BITS)
         .load(AccessSize::Double, Register::R2, Register::R9, own::HASH)
         .compute(Register::R2, Operation::ShiftRight, TIME_BITS)
         .compute(Register::R2, Operation::ShiftLeft, TIME_BITS)

@@ -17,7 +17,7 @@ use crate::output;
 use crate::socket::path::{SocketTaken, of_guard};
 
 /// How long a side that does not read or write is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
+const CLIENT_PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of a document that are read at most.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -59,8 +59,9 @@ fn wait(listener: &std::os::unix::net::UnixListener, left: Duration) {
 fn answer(mut stream: UnixStream, guard: &Guard) {
     let Ok(status) = guard.status() else { return };
     let text = format!("{:#}\n", document(&status));
-    let _ =
-        stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(text.as_bytes()));
+    let _ = stream
+        .set_write_timeout(Some(CLIENT_PATIENCE))
+        .and_then(|()| stream.write_all(text.as_bytes()));
 }
 
 fn document(status: &Status) -> Value {
@@ -94,7 +95,7 @@ fn document(status: &Status) -> Value {
 
 fn ask(path: PathBuf) -> std::io::Result<Value> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE * 4))?;
+    stream.set_read_timeout(Some(CLIENT_PATIENCE * 4))?;
     let mut text = String::new();
     stream.take(BYTES_MAX).read_to_string(&mut text)?;
     serde_json::from_str(&text).map_err(std::io::Error::other)

@@ -15,12 +15,12 @@ use super::destination::port;
 use super::emit::{CodePaths, look_up, reach, wire, word};
 use super::established::TOKENS_AT_REST;
 use super::fair;
-use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SETS, USED, WAYS};
+use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SET_WAYS, SETS, USED};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, RX_QUEUE};
 
 /// Where the kind of a frame is.
-const TYPE: i16 = 12;
+const ETHERTYPE_AT: i16 = 12;
 
 /// Emits the checks behind the classification. Dropped frames end here; all others go on at
 /// `through`.
@@ -35,7 +35,7 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
     frame(a);
     reach(a, V4_PORTS + 4, ways.other);
     credit(a, kind, &ways);
-    a.load(AccessSize::Half, Register::R1, Register::R7, TYPE).jump_if(
+    a.load(AccessSize::Half, Register::R1, Register::R7, ETHERTYPE_AT).jump_if(
         Register::R1,
         JumpCondition::Equal,
         wire(0x86dd),
@@ -64,7 +64,7 @@ pub(super) fn mark_established(a: &mut Assembler, known: &KnownFields<'_>, throu
     let (printed, v6) = (a.label(), a.label());
     frame(a);
     reach(a, V4_PORTS + 4, through);
-    a.load(AccessSize::Half, Register::R1, Register::R7, TYPE).jump_if(
+    a.load(AccessSize::Half, Register::R1, Register::R7, ETHERTYPE_AT).jump_if(
         Register::R1,
         JumpCondition::Equal,
         wire(0x86dd),
@@ -82,7 +82,7 @@ pub(super) fn mark_established(a: &mut Assembler, known: &KnownFields<'_>, throu
         SETS as i32 - 1,
     );
     look_up(a, known.established, through);
-    for way in 0..WAYS {
+    for way in 0..SET_WAYS {
         let (next, entry) = (a.label(), way * ENTRY_WORDS);
         a.load(AccessSize::Double, Register::R1, Register::R0, word(entry))
             .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R8, through)

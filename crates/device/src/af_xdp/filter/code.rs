@@ -15,14 +15,14 @@ use super::desk::{
 };
 use super::destination::{OtherDestinations, accept_any_port, look, port, source};
 use super::emit::{CodePaths, L3, look_up, reach, wire, word};
-use super::established::{ENTRY_WORDS, GRANTED, SETS, USED, WAYS};
+use super::established::{ENTRY_WORDS, GRANTED, SET_WAYS, SETS, USED};
 use super::fair::{self, FairMaps};
 use super::flow_share::{self, FlowMaps};
 use crate::af_xdp::destination_maps::DestinationMaps;
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, RX_QUEUE};
 
-const LENGTH: i16 = -16;
+const LENGTH_SLOT: i16 = -16;
 pub(super) const V4_PORTS: i16 = L3 + 20;
 pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Where the protocol of a plain packet is.
@@ -65,16 +65,16 @@ pub(super) struct KnownFields<'a> {
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
     pub(super) flows: FlowMaps,
-    /// The programs for SYNs and for other segments of unknown connections, at [`SYNS`] and
-    /// [`SEGMENTS`].
+    /// The programs for SYNs and for other segments of unknown connections, at [`SYN_PROGRAM`] and
+    /// [`SEGMENT_PROGRAM`].
     pub(super) programs: Option<i32>,
     /// Where packets of a router may leave without a worker.
     pub(super) redirects: Option<RedirectMaps<'a>>,
 }
 
 /// The index of each program.
-pub(in crate::af_xdp) const SYNS: i32 = 0;
-pub(in crate::af_xdp) const SEGMENTS: i32 = 1;
+pub(in crate::af_xdp) const SYN_PROGRAM: i32 = 0;
+pub(in crate::af_xdp) const SEGMENT_PROGRAM: i32 = 1;
 
 /// Emits the filter: frames to drop end here, all others continue at `through`. `R6` holds the
 /// context and is preserved.
@@ -147,14 +147,14 @@ fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
             // many.
             find_syn(a, syn, ways.through);
             a.place(syn);
-            a.tail_call(Register::R6, programs, SYNS).jump(ways.through);
+            a.tail_call(Register::R6, programs, SYN_PROGRAM).jump(ways.through);
         }
     }
     a.place(pressed);
     a.copy(Register::R1, Register::R6).call(Function::FrameBytes).store(
         AccessSize::Double,
         Register::R10,
-        LENGTH,
+        LENGTH_SLOT,
         Register::R0,
     );
 }
@@ -189,7 +189,7 @@ fn link(a: &mut Assembler, ways: &CodePaths) -> (Label, Label) {
 /// malformed. Uses the frame's length as a number: pointer arithmetic needs CAP_PERFMON.
 fn fits(a: &mut Assembler, from: i16, ways: &CodePaths) {
     a.add(Register::R2, i32::from(from))
-        .load(AccessSize::Double, Register::R3, Register::R10, LENGTH)
+        .load(AccessSize::Double, Register::R3, Register::R10, LENGTH_SLOT)
         .jump_if_reg(
             Register::R2,
             JumpCondition::Above,
@@ -353,10 +353,10 @@ fn unknown_segment(a: &mut Assembler, programs: i32, (ports, protocol): (i16, i1
     a.load(AccessSize::Byte, Register::R1, Register::R7, ports + FLAGS)
         .compute(Register::R1, Operation::And, 0x17)
         .jump_if(Register::R1, JumpCondition::Equal, 2, syn)
-        .tail_call(Register::R6, programs, SEGMENTS)
+        .tail_call(Register::R6, programs, SEGMENT_PROGRAM)
         .jump(on);
     a.place(syn);
-    a.tail_call(Register::R6, programs, SYNS);
+    a.tail_call(Register::R6, programs, SYN_PROGRAM);
     a.place(on);
 }
 
@@ -384,7 +384,7 @@ fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &C
         SETS as i32 - 1,
     );
     look_up(a, known.established, ways.through);
-    for way in 0..WAYS {
+    for way in 0..SET_WAYS {
         // `R0` is at the entry.
         if way > 0 {
             a.add(Register::R0, i32::from(word(ENTRY_WORDS)));

@@ -8,13 +8,13 @@ use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Opera
 
 use super::emit::{L3, look_up, reach, wire, word};
 use crate::af_xdp::destination_maps::DestinationMaps;
-use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
+use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES_WORD, EVERY_PORT, PORT_WORDS};
 
 /// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.
-const ADDRESS: i16 = -32;
+const ADDRESS_SLOT: i16 = -32;
 const PORTS_SAY: i16 = -40;
 /// Stack slot of a prefix of 20 bytes: its length in bits, and the address.
-const SOURCE: i16 = -72;
+const SOURCE_SLOT: i16 = -72;
 /// Where the sources are in the headers.
 const V4_SOURCE: i16 = 12;
 const V6_SOURCE: i16 = 8;
@@ -50,29 +50,29 @@ pub(in crate::af_xdp) fn look(
             elsewhere.group,
         );
         for word in (0..16).step_by(4) {
-            copy_word(a, at + word, ADDRESS + word);
+            copy_word(a, at + word, ADDRESS_SLOT + word);
         }
     } else {
         let at = l3 + V4_DESTINATION;
         a.load(AccessSize::Byte, Register::R1, Register::R7, at)
             .jump_if(Register::R1, JumpCondition::AtLeast, FIRST_GROUP_V4, elsewhere.group)
             .set(Register::R1, 0)
-            .store(AccessSize::Double, Register::R10, ADDRESS, Register::R1)
+            .store(AccessSize::Double, Register::R10, ADDRESS_SLOT, Register::R1)
             // As IPv6 has it: RFC 4291 section 2.5.5.2.
             .set(Register::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
-            .store(AccessSize::Word, Register::R10, ADDRESS + 8, Register::R1);
-        copy_word(a, at, ADDRESS + 12);
+            .store(AccessSize::Word, Register::R10, ADDRESS_SLOT + 8, Register::R1);
+        copy_word(a, at, ADDRESS_SLOT + 12);
     }
     a.map(Register::R1, maps.addresses)
         .copy(Register::R2, Register::R10)
-        .add(Register::R2, i32::from(ADDRESS))
+        .add(Register::R2, i32::from(ADDRESS_SLOT))
         .call(Function::MapLookup)
         .jump_if(Register::R0, JumpCondition::Equal, 0, unknown)
         .load(AccessSize::Double, Register::R1, Register::R0, 0)
         .jump(known);
     a.place(unknown);
     wanted_anyway(a, maps, if is_v6 { AnyAddress::V6 } else { AnyAddress::V4 }, elsewhere.foreign);
-    a.set(Register::R1, WHATEVER as i32);
+    a.set(Register::R1, EVERY_PORT as i32);
     a.place(known);
     a.store(AccessSize::Double, Register::R10, PORTS_SAY, Register::R1);
 }
@@ -88,7 +88,7 @@ fn copy_word(a: &mut Assembler, from: i16, to: i16) {
 
 /// Records that every port is accepted.
 pub(super) fn accept_any_port(a: &mut Assembler) {
-    a.set(Register::R1, WHATEVER as i32).store(
+    a.set(Register::R1, EVERY_PORT as i32).store(
         AccessSize::Double,
         Register::R10,
         PORTS_SAY,
@@ -143,7 +143,7 @@ pub(super) fn source(a: &mut Assembler, maps: &DestinationMaps, denied: Label) {
     let (v6, ask, on) = (a.label(), a.label(), a.label());
     a.set(Register::R1, 0);
     look_up(a, maps.board, on);
-    a.load(AccessSize::Double, Register::R1, Register::R0, word(DENIES)).jump_if(
+    a.load(AccessSize::Double, Register::R1, Register::R0, word(DENIES_WORD)).jump_if(
         Register::R1,
         JumpCondition::Equal,
         0,
@@ -155,23 +155,23 @@ pub(super) fn source(a: &mut Assembler, maps: &DestinationMaps, denied: Label) {
         .jump_if(Register::R1, JumpCondition::Differs, wire(0x0800), on);
     reach(a, L3 + 20, on);
     a.set(Register::R1, 0)
-        .store(AccessSize::Word, Register::R10, SOURCE + 4, Register::R1)
-        .store(AccessSize::Word, Register::R10, SOURCE + 8, Register::R1)
+        .store(AccessSize::Word, Register::R10, SOURCE_SLOT + 4, Register::R1)
+        .store(AccessSize::Word, Register::R10, SOURCE_SLOT + 8, Register::R1)
         .set(Register::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
-        .store(AccessSize::Word, Register::R10, SOURCE + 12, Register::R1);
-    copy_word(a, L3 + V4_SOURCE, SOURCE + 16);
+        .store(AccessSize::Word, Register::R10, SOURCE_SLOT + 12, Register::R1);
+    copy_word(a, L3 + V4_SOURCE, SOURCE_SLOT + 16);
     a.jump(ask);
     a.place(v6);
     reach(a, L3 + 40, on);
     for word in (0..16).step_by(4) {
-        copy_word(a, L3 + V6_SOURCE + word, SOURCE + 4 + word);
+        copy_word(a, L3 + V6_SOURCE + word, SOURCE_SLOT + 4 + word);
     }
     a.place(ask);
     a.set(Register::R1, 128)
-        .store(AccessSize::Word, Register::R10, SOURCE, Register::R1)
+        .store(AccessSize::Word, Register::R10, SOURCE_SLOT, Register::R1)
         .map(Register::R1, maps.denied)
         .copy(Register::R2, Register::R10)
-        .add(Register::R2, i32::from(SOURCE))
+        .add(Register::R2, i32::from(SOURCE_SLOT))
         .call(Function::MapLookup)
         .jump_if(Register::R0, JumpCondition::Differs, 0, denied);
     a.place(on);

@@ -6,7 +6,7 @@ use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Regis
 
 use super::desk::{FilterRefusal, ProgramKind};
 /// Stack slots of a key of four bytes and of the frame's length.
-pub(super) const KEY: i16 = -4;
+pub(super) const KEY_SLOT: i16 = -4;
 /// Where headers and fields are in a frame without tag.
 pub(super) const L3: i16 = 14;
 
@@ -49,10 +49,10 @@ pub(super) const fn word(number: usize) -> i16 {
 
 /// Looks up the key at `R1` into `R0`; jumps to `missing` where there is no entry.
 pub(super) fn look_up(a: &mut Assembler, map: i32, missing: Label) {
-    a.store(AccessSize::Word, Register::R10, KEY, Register::R1)
+    a.store(AccessSize::Word, Register::R10, KEY_SLOT, Register::R1)
         .map(Register::R1, map)
         .copy(Register::R2, Register::R10)
-        .add(Register::R2, i32::from(KEY))
+        .add(Register::R2, i32::from(KEY_SLOT))
         .call(Function::MapLookup)
         .jump_if(Register::R0, JumpCondition::Equal, 0, missing);
 }

@@ -18,9 +18,9 @@
 //! start, and the caller's limit of newcomers a turn. Work per packet of an established flow: a
 //! hash and one set of four entries. When a set is full of recent flows, a newcomer replaces the
 //! least recently used (LRU) of the two entries that are not held, if that was silent for
-//! [`CROWDED`]; the first two stay until they are silent. An unverified flow with a colliding print
-//! (one in 2^30 tries) passes here and is still unverified for triage. Legitimate flows that find
-//! no place are treated as unverified.
+//! [`CROWDED_SILENCE`]; the first two stay until they are silent. An unverified flow with a
+//! colliding print (one in 2^30 tries) passes here and is still unverified for triage. Legitimate
+//! flows that find no place are treated as unverified.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -33,8 +33,8 @@ use floodwall_base::limits::XDP_FRIENDS;
 use crate::af_xdp::words::UmemWords;
 
 /// Entries of one set.
-pub(super) const WAYS: usize = 4;
-pub(super) const SETS: usize = XDP_FRIENDS / WAYS;
+pub(super) const SET_WAYS: usize = 4;
+pub(super) const SETS: usize = XDP_FRIENDS / SET_WAYS;
 const _: () = assert!(SETS.is_power_of_two(), "a set is named by bits of a print");
 /// Words of an entry: the print, the tokens used and those granted since the entry was made.
 pub(super) const ENTRY_WORDS: usize = 3;
@@ -48,19 +48,19 @@ const TOKENS_MAX: u64 = 1024;
 const TOKENS_AT_FIRST: u64 = 64;
 pub(super) const TOKENS_AT_REST: u64 = 16;
 /// The time in which every set is swept once, where there are turns.
-const SWEEP: Duration = Duration::from_millis(250);
+const SWEEP_PERIOD: Duration = Duration::from_millis(250);
 /// Maximum number of sets swept in a turn.
 const SWEPT_MAX: u64 = 256;
 /// A segment that lies further behind is of a newer connection between the same ends.
 const BEHIND_MAX: u32 = 1 << 26;
 /// Entries of a set that keep their flows until those are silent.
-const HELD: usize = 2;
+const HELD_ENTRIES: usize = 2;
 /// Words of the key: the initial value, and one for each word of a flow.
 pub(super) const KEY_WORDS: usize = 11;
 /// Entries that were not seen for so long are removed.
-const SILENCE: Duration = Duration::from_secs(30);
+const FLOW_SILENCE: Duration = Duration::from_secs(30);
 /// Entries that were not seen for so long are replaced where a set is full.
-const CROWDED: Duration = Duration::from_millis(500);
+const CROWDED_SILENCE: Duration = Duration::from_millis(500);
 /// Time is kept in steps of 2^20 ns, about a millisecond, which wrap after seven weeks.
 const TICK_BITS: u32 = 20;
 
@@ -81,9 +81,9 @@ pub(super) struct EstablishedFlows {
 impl EstablishedFlows {
     /// An empty table; `key` is secret.
     pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
-        let seen = (0..SETS * WAYS).map(|_| AtomicU32::new(0)).collect();
-        let reached = (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect();
-        let entries = UmemWords::create(WAYS * ENTRY_WORDS, SETS as u32)?;
+        let seen = (0..SETS * SET_WAYS).map(|_| AtomicU32::new(0)).collect();
+        let reached = (0..SETS * SET_WAYS).map(|_| AtomicU64::new(0)).collect();
+        let entries = UmemWords::create(SET_WAYS * ENTRY_WORDS, SETS as u32)?;
         let (swept, swept_at) = (AtomicUsize::new(0), AtomicU32::new(0));
         Ok(Self { entries, seen, reached, swept, swept_at, key })
     }
@@ -113,9 +113,10 @@ impl EstablishedFlows {
     /// returns whether one was.
     pub(super) fn note(&self, now: Instant, (frame, flow): (&[u8], FlowKind), may: bool) -> bool {
         let Some(print) = self.print(frame, flow) else { return false };
-        let first = set_of(print) * WAYS;
+        let first = set_of(print) * SET_WAYS;
         let now = tick(now);
-        if let Some(entry) = (first..first + WAYS).find(|entry| self.print_of(*entry) == print) {
+        if let Some(entry) = (first..first + SET_WAYS).find(|entry| self.print_of(*entry) == print)
+        {
             self.see(entry, now);
             self.earn(entry, flow.reached(frame));
             return false;
@@ -125,10 +126,10 @@ impl EstablishedFlows {
             _ => now.wrapping_sub(self.seen_at(entry)),
         };
         let gives_way = |entry: &usize| {
-            let after = if *entry - first < HELD { SILENCE } else { CROWDED };
+            let after = if *entry - first < HELD_ENTRIES { FLOW_SILENCE } else { CROWDED_SILENCE };
             silence(*entry) >= ticks(after)
         };
-        let candidates = (first..first + WAYS).filter(gives_way);
+        let candidates = (first..first + SET_WAYS).filter(gives_way);
         let place = candidates.max_by_key(|entry| silence(*entry)).filter(|_| may);
         if let Some(entry) = place {
             self.enter(entry, print, flow.reached(frame));
@@ -190,11 +191,12 @@ impl EstablishedFlows {
     pub(super) fn sweep(&self, now: Instant) {
         let now = tick(now);
         let passed = now.wrapping_sub(self.swept_at.swap(now, Relaxed));
-        let due = (u64::from(passed) * SETS as u64 / u64::from(ticks(SWEEP))).clamp(1, SWEPT_MAX);
+        let due =
+            (u64::from(passed) * SETS as u64 / u64::from(ticks(SWEEP_PERIOD))).clamp(1, SWEPT_MAX);
         let first = self.swept.fetch_add(due as usize, Relaxed);
         for set in first..first.wrapping_add(due as usize) {
-            let entry = set % SETS * WAYS;
-            (entry..entry + WAYS).for_each(|entry| self.sweep_entry(entry, now));
+            let entry = set % SETS * SET_WAYS;
+            (entry..entry + SET_WAYS).for_each(|entry| self.sweep_entry(entry, now));
         }
     }
 
@@ -202,7 +204,7 @@ impl EstablishedFlows {
         if self.print_of(entry) == 0 {
             return;
         }
-        if now.wrapping_sub(self.seen_at(entry)) < ticks(SILENCE) {
+        if now.wrapping_sub(self.seen_at(entry)) < ticks(FLOW_SILENCE) {
             self.grant(entry, |used, granted| granted.max(used.saturating_add(TOKENS_AT_REST)));
             return;
         }

@@ -34,10 +34,10 @@ pub(super) const SERVICES: u32 = 1 << SERVICES_LOG;
 pub(super) const PREFIXES: u32 = 1 << PREFIXES_LOG;
 /// Words of a counter: the turn that it is of, and what was admitted in it.
 pub(super) const COUNTER_WORDS: usize = 2;
-const TURN: i16 = 0;
+const TURN_AT: i16 = 0;
 pub(super) const USED: i16 = 8;
 /// The stack slot of the service's hash.
-const SERVICE: i16 = -24;
+const SERVICE_SLOT: i16 = -24;
 
 /// The counters, which the program alone writes, and the key of their hashes.
 #[derive(Debug)]
@@ -81,20 +81,20 @@ pub(crate) struct FairLimits {
 
 /// Less credit is not divided: what is left would be nothing.
 const DIVIDED_MIN: u64 = 8;
-pub(super) const WHOLE: u32 = 1024;
-const LEAST: u32 = 4;
+pub(super) const WHOLE_SHARE: u32 = 1024;
+const LEAST_SHARE: u32 = 4;
 
 impl Default for FairLimits {
     fn default() -> Self {
-        Self { service: WHOLE, prefix: WHOLE, granted: 0, near: 0 }
+        Self { service: WHOLE_SHARE, prefix: WHOLE_SHARE, granted: 0, near: 0 }
     }
 }
 
 /// A limit after a turn in which what it divides was nearly used up, or was not.
 pub(super) fn follow(limit: u32, is_short: bool) -> u32 {
     match is_short {
-        true => (limit * 3 / 4).max(LEAST),
-        false => (limit + limit / 8 + 1).min(WHOLE),
+        true => (limit * 3 / 4).max(LEAST_SHARE),
+        false => (limit + limit / 8 + 1).min(WHOLE_SHARE),
     }
 }
 
@@ -111,7 +111,7 @@ impl FairLimits {
     pub(super) fn of(self, credit: u64) -> [u64; 3] {
         let part = |whole: u64, part: u32| match whole {
             0..=DIVIDED_MIN | u64::MAX => whole,
-            _ => (whole.saturating_mul(part.into()) / u64::from(WHOLE)).max(1),
+            _ => (whole.saturating_mul(part.into()) / u64::from(WHOLE_SHARE)).max(1),
         };
         let service = part(credit, self.service);
         [service, service - service / 8, part(service, self.prefix)]
@@ -132,7 +132,7 @@ pub(super) fn emit(
         .load(AccessSize::Half, Register::R2, Register::R7, ports + 2)
         .compute_reg(Register::R1, Operation::Or, Register::R2);
     multiply(a, maps.key);
-    a.store(AccessSize::Double, Register::R10, SERVICE, Register::R1).compute(
+    a.store(AccessSize::Double, Register::R10, SERVICE_SLOT, Register::R1).compute(
         Register::R1,
         Operation::ShiftRight,
         far - SERVICES_LOG,
@@ -148,7 +148,7 @@ pub(super) fn emit(
             ways.refuse(FilterRefusal::Service),
         );
     source_prefix(a, is_v6);
-    a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE).compute_reg(
+    a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE_SLOT).compute_reg(
         Register::R1,
         Operation::Add,
         Register::R2,
@@ -223,10 +223,10 @@ pub(super) fn counter(a: &mut Assembler, map: i32, log: i32, ways: &CodePaths) {
         .compute(Register::R2, Operation::ShiftLeft, log)
         .compute_reg(Register::R1, Operation::Add, Register::R2);
     look_up(a, map, ways.through);
-    a.load(AccessSize::Double, Register::R1, Register::R0, TURN)
+    a.load(AccessSize::Double, Register::R1, Register::R0, TURN_AT)
         .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_TURN))
         .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R2, same)
-        .store(AccessSize::Double, Register::R0, TURN, Register::R2)
+        .store(AccessSize::Double, Register::R0, TURN_AT, Register::R2)
         .store_value(AccessSize::Double, Register::R0, USED, 0);
     a.place(same);
 }

@@ -26,7 +26,7 @@ use super::desk::{
     FilterRefusal, ProgramKind,
 };
 use super::emit::{CodePaths, word};
-use super::fair::{COUNTER_WORDS, PREFIXES, PREFIXES_LOG, USED, WHOLE};
+use super::fair::{COUNTER_WORDS, PREFIXES, PREFIXES_LOG, USED, WHOLE_SHARE};
 use super::fair::{counter, follow, multiply, source_prefix};
 use crate::af_xdp::words::UmemWords;
 
@@ -64,7 +64,7 @@ pub(super) struct FlowLimit {
 
 impl Default for FlowLimit {
     fn default() -> Self {
-        Self { prefix: WHOLE, near: 0 }
+        Self { prefix: WHOLE_SHARE, near: 0 }
     }
 }
 
@@ -78,7 +78,7 @@ impl FlowLimit {
     /// For so much room: from where on prefixes are limited, from where on it is nearly used up,
     /// and the limit of a prefix.
     pub(super) fn of(self, room: u64) -> [u64; 3] {
-        let prefix = room.saturating_mul(self.prefix.into()) / u64::from(WHOLE);
+        let prefix = room.saturating_mul(self.prefix.into()) / u64::from(WHOLE_SHARE);
         [room / 2, room - room / 8, prefix.max(1)]
     }
 }

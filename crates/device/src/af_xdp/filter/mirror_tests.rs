@@ -11,7 +11,7 @@ use floodwall_bpf::{Assembler, Instruction, Register};
 use floodwall_packet::RxFilter;
 
 use super::code::{self, KnownFields};
-use super::established::{ENTRY_WORDS, KEY_WORDS, SETS, WAYS};
+use super::established::{ENTRY_WORDS, KEY_WORDS, SET_WAYS, SETS};
 use super::fair::{FairMaps, PREFIXES, SERVICES};
 use super::flow_share::FlowMaps;
 use super::tests::{NOW, STATION, TCP, UDP, flow, frame};
@@ -102,7 +102,7 @@ impl Modelled {
         let words =
             |machine: &mut Machine, each: usize, count: usize| machine.array(8 * each, count);
         let desks = words(&mut machine, DESK_WORDS, 1);
-        let established = words(&mut machine, WAYS * ENTRY_WORDS, SETS);
+        let established = words(&mut machine, SET_WAYS * ENTRY_WORDS, SETS);
         let board = words(&mut machine, 5, 1);
         let ports = words(&mut machine, 1, 2 * PORT_WORDS);
         let addresses = machine.hash(16, 8, 8);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use floodwall_base::{Instant, MacAddr};
 
 use crate::DeviceError;
-use crate::af_xdp::first_line::{FirstLine, FirstLineState, ROOM};
+use crate::af_xdp::first_line::{FirstLine, FirstLineState, TURN_ROOM};
 
 pub(super) const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 pub(super) const NOW: Instant = Instant::ORIGIN;
@@ -379,7 +379,7 @@ fn a_loud_prefix_of_established_flows_leaves_room_to_a_quiet_one() {
             let more = taken(&mut line, now, &quiet, 4);
             if turn >= 10 {
                 (asked, got) = (asked + 4, got + more);
-                overflowed += usize::from(took > ROOM);
+                overflowed += usize::from(took > TURN_ROOM);
             }
         }
         assert_eq!(got, asked, "v6 {v6}");

@@ -25,7 +25,7 @@ use crate::ip::quoted_packet::QuotedPacket;
 use crate::link::neighbors::NDP_MESSAGE_MAX;
 
 /// Required bytes of a quoted upper header.
-const FRONT: usize = 8;
+const QUOTE_FRONT_MIN: usize = 8;
 
 /// The packet of ours that is quoted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct QuotedFlow<A> {
     /// Length of the packet in bytes, from its header.
     pub(crate) len: u32,
     /// The first bytes of its upper header.
-    pub(crate) front: [u8; FRONT],
+    pub(crate) front: [u8; QUOTE_FRONT_MIN],
 }
 
 impl<A: IpFamily> QuotedFlow<A> {
@@ -44,7 +44,7 @@ impl<A: IpFamily> QuotedFlow<A> {
     pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         let QuotedPacket { src_addr, dst_addr, protocol, l4, len } =
             QuotedPacket::of(packet, at, access)?;
-        let mut scratch = [0; FRONT];
+        let mut scratch = [0; QUOTE_FRONT_MIN];
         let front = *packet.header_array(l4, &mut scratch, access)?;
         Some(Self { src_addr, dst_addr, protocol, len, front })
     }

@@ -13,7 +13,7 @@ use floodwall_base::limits::RAW_SENT_MAX;
 use floodwall_wire::IpProtocol;
 
 /// How long a destination is remembered: as long as the peer of an unconnected UDP socket.
-const SILENCE: Duration = Duration::from_secs(30);
+const DESTINATION_SILENCE: Duration = Duration::from_secs(30);
 
 /// A destination and a protocol, where there is one.
 type Who = Option<(IpAddr, IpProtocol)>;
@@ -44,7 +44,7 @@ impl RawSent {
     /// Whether a raw socket sent to `dst_addr` lately. Visits all entries.
     pub(crate) fn knows(&self, dst_addr: IpAddr, protocol: IpProtocol, now: Instant) -> bool {
         let who = Some((dst_addr, protocol));
-        self.entries.iter().any(|(known, sent)| *known == who && now < *sent + SILENCE)
+        self.entries.iter().any(|(known, sent)| *known == who && now < *sent + DESTINATION_SILENCE)
     }
 }
 

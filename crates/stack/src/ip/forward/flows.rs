@@ -4,22 +4,22 @@
 //!
 //! Written by `forward.rs` for a sample of the packets that left to resolved neighbours, read by
 //! `triage.rs` under pressure. A packet is of an active pair where one of the opposite direction
-//! was forwarded within [`SILENCE`]: one-way traffic establishes nothing. Invariants: entries exist
-//! for pairs, never for single destinations, and only within the bound; a pair seen in both
-//! directions is never evicted. Not here: ports (a router ignores them), peers of this host's own
-//! sockets (`recent_peers.rs`).
+//! was forwarded within [`DIALOGUE_SILENCE`]: one-way traffic establishes nothing. Invariants:
+//! entries exist for pairs, never for single destinations, and only within the bound; a pair seen
+//! in both directions is never evicted. Not here: ports (a router ignores them), peers of this
+//! host's own sockets (`recent_peers.rs`).
 //!
 //! # Under flood
 //! Any forwarded source fills the table. Bound: `DIALOGUES` pairs, allocated at the start where
 //! anything is forwarded. Worst work: one cache line a packet that is looked up, and of a burst
-//! [`NOTES`] lines for each interface. A newcomer evicts an entry that has been idle for
-//! [`SILENCE`], else the oldest pair that was seen in one direction only, never one seen in both;
-//! else it is not recorded. Random destinations thus evict each other, and an answer establishes
-//! its pair if it comes before the entry is evicted by unverified traffic (a second or so). An
-//! attacker that forges the address of one host of an active pair towards the other shares the
-//! pair's priority: a router cannot distinguish them. One that makes many hosts answer fills the
-//! table with active pairs; then new pairs remain unverified until some become idle, as all were
-//! without the table. No packet is dropped for it, so there is no counter.
+//! [`BURST_NOTES`] lines for each interface. A newcomer evicts an entry that has been idle for
+//! [`DIALOGUE_SILENCE`], else the oldest pair that was seen in one direction only, never one seen
+//! in both; else it is not recorded. Random destinations thus evict each other, and an answer
+//! establishes its pair if it comes before the entry is evicted by unverified traffic (a second or
+//! so). An attacker that forges the address of one host of an active pair towards the other shares
+//! the pair's priority: a router cannot distinguish them. One that makes many hosts answer fills
+//! the table with active pairs; then new pairs remain unverified until some become idle, as all
+//! were without the table. No packet is dropped for it, so there is no counter.
 
 use core::time::Duration;
 
@@ -30,19 +30,19 @@ use floodwall_sync::prefetch;
 use crate::triage::recent_peers::{pair, scattered};
 
 /// Idle time of the opposite direction after which a packet is unverified again.
-const SILENCE: Duration = Duration::from_secs(30);
+const DIALOGUE_SILENCE: Duration = Duration::from_secs(30);
 /// Packets sampled from a burst, for each input interface.
-const NOTES: usize = 8;
+const BURST_NOTES: usize = 8;
 /// Time is kept in ticks of 2^27 ns, 134 ms, which wrap after 2.4 hours.
 const TICK_BITS: u32 = 27;
-const SILENCE_TICKS: u16 = (SILENCE.as_nanos() as u64 >> TICK_BITS) as u16;
+const SILENCE_TICKS: u16 = (DIALOGUE_SILENCE.as_nanos() as u64 >> TICK_BITS) as u16;
 /// Pairs of one set.
-const WAYS: usize = 8;
+const SET_WAYS: usize = 8;
 /// Sets swept for expired entries in each tick: all of them in 17 s, long before an old tick could
 /// be taken for a new one.
-const SWEPT: usize = DIALOGUES / WAYS / 128;
+const SETS_SWEPT: usize = DIALOGUES / SET_WAYS / 128;
 /// No packet of this direction was seen.
-const NEVER: u16 = 0;
+const NEVER_HEARD: u16 = 0;
 
 /// The position of a pair's entry, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,14 +63,15 @@ impl DialogueSlot {
 #[repr(align(64))]
 struct DialogueSet {
     /// Fingerprints; 0 marks a free entry.
-    prints: [u32; WAYS],
+    prints: [u32; SET_WAYS],
     /// Tick of the last forwarded packet, for each direction.
-    heard: [[u16; WAYS]; 2],
+    heard: [[u16; SET_WAYS]; 2],
 }
 
-const EMPTY: DialogueSet = DialogueSet { prints: [0; WAYS], heard: [[NEVER; WAYS]; 2] };
+const EMPTY_SET: DialogueSet =
+    DialogueSet { prints: [0; SET_WAYS], heard: [[NEVER_HEARD; SET_WAYS]; 2] };
 const _: () = assert!(size_of::<DialogueSet>() == 64, "one cache line");
-const _: () = assert!(DIALOGUES.is_power_of_two() && SWEPT > 0, "a mask and a sweep");
+const _: () = assert!(DIALOGUES.is_power_of_two() && SETS_SWEPT > 0, "a mask and a sweep");
 
 /// Set-associative table of the pairs of hosts that exchange packets through this router.
 pub(crate) struct ForwardedFlows {
@@ -90,7 +91,7 @@ impl ForwardedFlows {
     /// An empty table; `random` gives its key.
     pub(crate) fn new(random: &mut SecretRandom) -> Self {
         Self {
-            sets: vec![EMPTY; DIALOGUES / WAYS].into(),
+            sets: vec![EMPTY_SET; DIALOGUES / SET_WAYS].into(),
             key: core::array::from_fn(|_| random.next_u64()),
             step: 0,
             tick: 1,
@@ -116,12 +117,16 @@ impl ForwardedFlows {
         self.tick = (step as u16).max(1);
         let tick = self.tick;
         let old = |heard: u16| !is_fresh(heard, tick);
-        for _ in 0..passed.saturating_mul(SWEPT).min(self.sets.len()) {
+        for _ in 0..passed.saturating_mul(SETS_SWEPT).min(self.sets.len()) {
             let Some(set) = self.sets.get_mut(self.sweep) else { break };
             for heard in set.heard.as_flattened_mut() {
-                *heard = if old(*heard) || passed > usize::from(u16::MAX) { NEVER } else { *heard };
+                *heard = if old(*heard) || passed > usize::from(u16::MAX) {
+                    NEVER_HEARD
+                } else {
+                    *heard
+                };
             }
-            self.sweep = (self.sweep + 1) % (DIALOGUES / WAYS);
+            self.sweep = (self.sweep + 1) % (DIALOGUES / SET_WAYS);
         }
     }
 
@@ -179,7 +184,7 @@ impl ForwardedFlows {
         let places = (prints.get_mut(way), rising.get_mut(way), falling.get_mut(way));
         let (Some(print), Some(rising), Some(falling)) = places else { return };
         if known.is_none() {
-            (*print, *rising, *falling) = (place.print, NEVER, NEVER);
+            (*print, *rising, *falling) = (place.print, NEVER_HEARD, NEVER_HEARD);
         }
         *(if place.falls { falling } else { rising }) = tick;
     }
@@ -195,7 +200,7 @@ impl ForwardedFlows {
         self.phase = self.phase.wrapping_add(1);
         let phase = self.phase;
         let lane = |count: usize| {
-            let step = count.div_ceil(NOTES).max(1);
+            let step = count.div_ceil(BURST_NOTES).max(1);
             (phase % step, step)
         };
         DialogueSample { lanes: counts.map(lane) }
@@ -206,7 +211,7 @@ impl ForwardedFlows {
     fn count(&self) -> (usize, usize) {
         let fresh =
             |set: &DialogueSet, lane: usize, way: usize| is_fresh(set.heard[lane][way], self.tick);
-        let all = self.sets.iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
+        let all = self.sets.iter().flat_map(|set| (0..SET_WAYS).map(move |way| (set, way)));
         all.fold((0, 0), |(some, both), (set, way)| {
             let (rising, falling) = (fresh(set, 0, way), fresh(set, 1, way));
             (some + usize::from(rising || falling), both + usize::from(rising && falling))
@@ -245,7 +250,7 @@ impl DialogueSet {
             true => tick.wrapping_sub(*heard),
             false => u16::MAX,
         };
-        let ways = (0..WAYS).map(|way| (way + print as usize) % WAYS);
+        let ways = (0..SET_WAYS).map(|way| (way + print as usize) % SET_WAYS);
         let ages = ways.filter_map(|way| {
             let (a, b) = (age(rising.get(way)?), age(falling.get(way)?));
             // A pair seen lately in neither direction is the oldest of these.
@@ -257,7 +262,7 @@ impl DialogueSet {
 
 #[inline(always)]
 const fn is_fresh(heard: u16, tick: u16) -> bool {
-    heard != NEVER && tick.wrapping_sub(heard) <= SILENCE_TICKS
+    heard != NEVER_HEARD && tick.wrapping_sub(heard) <= SILENCE_TICKS
 }
 
 impl core::fmt::Debug for ForwardedFlows {

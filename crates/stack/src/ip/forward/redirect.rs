@@ -25,7 +25,7 @@ use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
 /// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).
-const UNTOUCHED: u8 = 255;
+const UNFORWARDED_HOP_LIMIT: u8 = 255;
 
 impl Stack {
     /// Sends a redirect to the packet's sender, if it is on the link and the limits allow.
@@ -78,7 +78,7 @@ impl Stack {
                 let fields = RedirectFields { target_addr, dst_addr };
                 let message = ndp::redirect(cx.pool, (own, to), fields, target, packet, ascent.l3);
                 let ends = AddrPair { src_addr: own, dst_addr: to };
-                let at = (UNTOUCHED, iface);
+                let at = (UNFORWARDED_HOP_LIMIT, iface);
                 self.send_redirect::<Ipv6Addr>(cx, message, ends, at, Counter::Icmp6OutRedirects);
             }
             _ => {}

@@ -7,7 +7,7 @@ use floodwall_ip::{LinkMedium, Resolution};
 use floodwall_packet::PacketBuf;
 
 use super::crossing::CrossingPacket;
-use super::way::{ForwardPath, LinkPeers, STATIONS, change_link_header};
+use super::way::{ForwardPath, LinkPeers, STATION_BYTES, change_link_header};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -69,7 +69,7 @@ impl Stack {
         if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
-        change_link_header(&mut packet, l3, LinkPeers::Known([0; STATIONS]));
+        change_link_header(&mut packet, l3, LinkPeers::Known([0; STATION_BYTES]));
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
         // Fragmentation is deferred to departure: until then one packet waits.

@@ -11,13 +11,13 @@ use floodwall_wire::{EthernetFields, ethernet};
 use crate::ip::ip_family::IpFamily;
 
 /// Bytes of both station addresses in a frame's header.
-pub(super) const STATIONS: usize = 12;
+pub(super) const STATION_BYTES: usize = 12;
 
 /// The station addresses of the outgoing link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkPeers {
     /// The neighbour's, then ours.
-    Known([u8; STATIONS]),
+    Known([u8; STATION_BYTES]),
     /// The link has no station addresses.
     Bare,
     /// The neighbour is not resolved here.
@@ -58,25 +58,25 @@ impl<A: Copy + PartialEq> ForwardPath<A> {
 /// Direct-mapped cache of the ways of a burst: each next hop has one place, by its lowest bits, and
 /// evicts another that maps to the same.
 pub(super) struct ForwardPaths<A> {
-    ways: [ForwardPath<A>; WAYS],
+    ways: [ForwardPath<A>; CACHE_WAYS],
     /// Fallback for an index beyond the places: never used.
     beyond: ForwardPath<A>,
 }
 
 /// Places of the cache: next hops kept at a time.
-const WAYS: usize = 16;
+const CACHE_WAYS: usize = 16;
 
 impl<A: Address> ForwardPaths<A> {
     /// An empty cache.
     pub(super) const fn new() -> Self {
-        Self { ways: [ForwardPath::NONE; WAYS], beyond: ForwardPath::NONE }
+        Self { ways: [ForwardPath::NONE; CACHE_WAYS], beyond: ForwardPath::NONE }
     }
 
     /// The place for the way to `next_hop`, and whether it is there.
     #[inline]
     pub(super) fn place(&mut self, iface: IfIndex, next_hop: A) -> (&mut ForwardPath<A>, bool) {
         let lowest = (next_hop.to_bits_aligned() >> (128 - u32::from(A::BITS))) as usize;
-        let way = self.ways.get_mut(lowest & (WAYS - 1)).unwrap_or(&mut self.beyond);
+        let way = self.ways.get_mut(lowest & (CACHE_WAYS - 1)).unwrap_or(&mut self.beyond);
         let known = way.is_to(iface, next_hop);
         (way, known)
     }
@@ -120,7 +120,7 @@ pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: Li
 pub(super) fn frame<A: IpFamily>(
     pool: &Pool,
     packet: PacketBuf,
-    stations: [u8; STATIONS],
+    stations: [u8; STATION_BYTES],
 ) -> Result<PacketBuf, PacketBuf> {
     let mut packet = packet.push_header(pool, ethernet::HEADER_LEN)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = stations;

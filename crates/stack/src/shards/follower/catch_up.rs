@@ -13,7 +13,7 @@ use floodwall_sync::qsbr::DomainView;
 use super::FollowerView;
 use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
-use crate::shards::published::{GENERATION, SNAPSHOT_WITHHELD, WITHHELD};
+use crate::shards::published::{GENERATION_WORD, SNAPSHOT_WITHHELD, WITHHELD_WORD};
 use crate::shards::role::Role;
 use crate::stack::Stack;
 
@@ -47,9 +47,9 @@ impl Stack {
             return;
         }
         follower.seen = status.version;
-        follower.withheld = status.words[WITHHELD];
+        follower.withheld = status.words[WITHHELD_WORD];
         let has = follower.interfaces_revision;
-        if status.words[GENERATION] != follower.generation {
+        if status.words[GENERATION_WORD] != follower.generation {
             let published = Arc::clone(&follower.published);
             let snapshot = published.snapshot.load(view);
             follower.generation = snapshot.generation;

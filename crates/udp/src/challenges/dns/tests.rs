@@ -84,7 +84,7 @@ fn without_room_or_a_cookie_the_answer_is_truncated_where_there_is_tcp() {
             assert_eq!(judged, Challenged::Answer(answer.len()));
             assert_eq!(answer[..12], [0x12, 0x34, 0x83, 0x80, 0, 1, 0, 0, 0, 0, 0, asked[11]]);
             let end = question_end(&asked).unwrap();
-            assert_eq!(answer.len(), end + if options.is_some() { RECORD } else { 0 });
+            assert_eq!(answer.len(), end + if options.is_some() { RECORD_BYTES } else { 0 });
         }
     }
     let mut direct = query(None);

@@ -148,7 +148,7 @@ fn of_a_full_burst_a_part_is_noted_of_each_interface_and_another_part_each_time(
         let of = |wanted: u16| {
             burst.iter().zip(&taken).filter(|(iface, taken)| iface.0 == wanted && **taken).count()
         };
-        assert!((7..=NOTES).contains(&of(1)), "{}", of(1));
+        assert!((7..=BURST_NOTES).contains(&of(1)), "{}", of(1));
         assert_eq!(of(2), 4);
         noted.iter_mut().zip(&taken).for_each(|(count, taken)| *count += usize::from(*taken));
     }
