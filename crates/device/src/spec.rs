@@ -121,7 +121,8 @@ impl DeviceSpec {
     /// Applies one option of the specification.
     fn set(&mut self, option: &str) -> Result<(), NoDeviceWord> {
         let unknown = || {
-            let remedy = "the options are queues=N, and of xdp mode=native or mode=generic";
+            let remedy =
+                "the options are queues=N, and of xdp and packet mode=native or mode=generic";
             wrong(format!("{option:?} is no option of {}:", self.kind.word()), remedy)
         };
         let Some((key, value)) = option.split_once('=') else { return unknown() };
@@ -135,11 +136,11 @@ impl DeviceSpec {
                 }
                 self.queues = number;
             }
-            ("mode", DeviceKind::Xdp) => match value.parse() {
+            ("mode", DeviceKind::Xdp | DeviceKind::Packet) => match value.parse() {
                 Ok(mode) => self.mode = mode,
                 Err(()) => {
                     let remedy = "use auto, native or generic";
-                    return wrong(format!("{value:?} is no mode of xdp"), remedy);
+                    return wrong(format!("{value:?} is no mode of a program"), remedy);
                 }
             },
             _ => return unknown(),
@@ -245,7 +246,7 @@ impl DeviceSpec {
         let kind = match self.kind {
             DeviceKind::Tun => TunKind::Tun,
             DeviceKind::Tap => TunKind::Tap,
-            DeviceKind::Packet => return open_packet(name, config),
+            DeviceKind::Packet => return open_packet(self, config),
             DeviceKind::Xdp => return open_xdp(self, config),
         };
         let mut notes = Vec::new();
@@ -280,12 +281,13 @@ fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
 
 /// A packet socket, and the placement of its kernel half (NAPI).
 #[cfg(target_os = "linux")]
-fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+fn open_packet(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+    let name = &word.name;
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
     let mut notes = device.notes();
     if let Some(station) = config.station {
-        let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
+        let line = PacketLine::attach(name, station, (config.first_line, word.mode), &mut notes)?;
         device.set_line(station, line);
     }
     let wanted = placement_of(config, device.has_program());
@@ -400,9 +402,14 @@ mod tests {
 
     #[test]
     fn a_word_is_read_and_written_back() {
-        for text in
-            ["tun:t", "tap:fw0", "packet:eth0.100", "xdp:eth1", "xdp:eth1,queues=2,mode=generic"]
-        {
+        for text in [
+            "tun:t",
+            "tap:fw0",
+            "packet:eth0.100",
+            "xdp:eth1",
+            "xdp:eth1,queues=2,mode=generic",
+            "packet:e,mode=generic",
+        ] {
             assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
         }
         for text in ["", "fw0", "tap:", "tap:a b", "tap:..", "veth:fw0", "tap:sixteen-bytes-it"] {
@@ -416,6 +423,7 @@ mod tests {
             "xdp:e,queues=0",
             "xdp:e,queues=65",
             "xdp:e,mode=fast",
+            "packet:e,mode=fast",
             "xdp:e,colour=red",
         ] {
             let refused = text.parse::<DeviceSpec>().unwrap_err().to_string();

@@ -35,6 +35,10 @@ impl Pace {
     /// When packet `i` is meant to leave, from the start.
     #[must_use]
     pub fn intended(self, i: u64) -> Duration {
+        // A division by 128 bits costs as much as a packet's headers.
+        if let Some(nanos) = i.checked_mul(self.nanos) {
+            return Duration::from_nanos(nanos / self.packets.max(1));
+        }
         let nanos = u128::from(i) * u128::from(self.nanos) / u128::from(self.packets.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

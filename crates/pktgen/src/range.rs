@@ -49,16 +49,37 @@ impl AddrSpan {
         bits(self.last) - bits(self.first)
     }
 
-    fn nth(self, n: u128) -> IpAddr {
-        let at = match self.width().checked_add(1) {
-            Some(count) => bits(self.first) + n % count,
-            None => n,
-        };
+    /// One of them. What lies beyond is drawn again: a division by 128 bits costs more than all
+    /// else of a packet.
+    fn at_random(self, random: &mut PublicRandom) -> IpAddr {
+        let width = self.width();
+        let mask = u128::MAX.checked_shr(width.leading_zeros()).unwrap_or(0);
+        let is_short = width <= u128::from(u64::MAX);
+        let mut number = || if is_short { u128::from(random.next_u64()) } else { both(random) };
+        let within = (0..TRIES).map(|_| number() & mask).find(|number| *number <= width);
+        self.added(within.unwrap_or(0))
+    }
+
+    /// The first address and so many more.
+    fn added(self, more: u128) -> IpAddr {
+        let at = bits(self.first) + more;
         match self.first {
             IpAddr::V4(_) => Ipv4Addr::from(at as u32).into(),
             IpAddr::V6(_) => Ipv6Addr::from(at).into(),
         }
     }
+
+    fn nth(self, n: u128) -> IpAddr {
+        self.added(self.width().checked_add(1).map_or(n, |count| n % count))
+    }
+}
+
+/// How often a number beyond a span is drawn again: each time for half of all spans at most.
+const TRIES: u32 = 64;
+
+fn both(random: &mut PublicRandom) -> u128 {
+    let (high, low) = (random.next_u64(), random.next_u64());
+    u128::from(high) << 64 | u128::from(low)
 }
 
 fn bits(addr: IpAddr) -> u128 {
@@ -102,10 +123,11 @@ impl AddrRange {
         match spread {
             Spread::InTurn => self.nth(u128::from(n)),
             Spread::Random if self.is_single() => self.first(),
-            Spread::Random => {
-                let (high, low) = (random.next_u64(), random.next_u64());
-                self.nth(u128::from(high) << 64 | u128::from(low))
-            }
+            Spread::Random => match self {
+                Self::V4(prefix) => nth(prefix, u128::from(random.next_u64())).to_ip(),
+                Self::V6(prefix) => nth(prefix, both(random)).to_ip(),
+                Self::Span(span) => span.at_random(random),
+            },
         }
     }
 
@@ -274,5 +296,25 @@ mod tests {
         assert_eq!(drawn[0].to_string(), "10.0.0.4");
         assert_eq!(drawn[3].to_string(), "10.0.0.7");
         assert_eq!(drawn[0], drawn[4]);
+    }
+
+    #[test]
+    fn every_address_of_a_span_is_drawn_and_none_beyond_it_in_both_families() {
+        let spans = [("10.0.0.5", "10.0.0.9"), ("fd00::ffff:ffff:ffff:fffe", "fd00::1:0:0:0:2")];
+        for (first, last) in spans {
+            let (first, last): (IpAddr, IpAddr) = (first.parse().unwrap(), last.parse().unwrap());
+            let range = AddrRange::Span(AddrSpan::new(first, last).unwrap());
+            let mut random = PublicRandom::new(3);
+            let mut seen = std::collections::BTreeMap::new();
+            for n in 0..5_000 {
+                *seen.entry(range.draw(Spread::Random, n, &mut random)).or_insert(0) += 1;
+            }
+            assert_eq!(seen.len(), 5, "{seen:?}");
+            assert_eq!((seen.keys().next(), seen.keys().last()), (Some(&first), Some(&last)));
+            assert!(seen.values().all(|count| *count > 800), "as often each: {seen:?}");
+        }
+        let all = AddrSpan::new("::".parse().unwrap(), IpAddr::from([0xff; 16])).unwrap();
+        let wide = AddrRange::Span(all).draw(Spread::Random, 0, &mut PublicRandom::new(3));
+        assert!(bits(wide) >> 64 != 0);
     }
 }

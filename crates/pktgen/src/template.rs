@@ -8,7 +8,7 @@
 use core::net::IpAddr;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, update16};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{
     EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Fields, Ipv6Fields,
@@ -271,6 +271,9 @@ impl Template {
         let old_len = self.payload - self.transport + self.payload_len;
         self.payload_len = len;
         let new_len = self.payload - self.transport + len;
+        if old_len == new_len {
+            return;
+        }
         let (old, new) = (old_len as u16, new_len as u16);
         if self.v4 {
             let total = ((ipv4::HEADER_LEN + new_len) as u16).to_be_bytes();
@@ -281,7 +284,7 @@ impl Template {
         }
         // The length also stands in the pseudo-header, which ICMPv4 has not.
         if !(self.v4 && self.shape == TemplateShape::Echo) {
-            self.update_transport(old, new);
+            self.update_transport(u32::from(!old) + u32::from(new));
         }
         if self.shape == TemplateShape::Udp {
             self.patch_transport(4, &new.to_be_bytes());
@@ -292,27 +295,33 @@ impl Template {
         self.patch(self.transport + offset, new, CoveredRange { ip: false, transport: true });
     }
 
-    /// Writes `new`, an even number of bytes at an even place, and patches what covers it.
+    /// Writes `new`, an even number of bytes at an even place, and patches what covers it: once for
+    /// all of it (RFC 1624 section 3, with the differences of the words added up first).
     fn patch(&mut self, at: usize, new: &[u8], covered: CoveredRange) {
-        for (i, word) in new.as_chunks::<2>().0.iter().enumerate() {
-            let (at, new) = (at + i * 2, u16::from_be_bytes(*word));
-            let old = self.word(at);
-            if old == new {
-                continue;
+        let Some(old) = self.bytes.get_mut(at..at + new.len()) else { return };
+        if old == new {
+            return;
+        }
+        let mut difference = 0_u32;
+        for (old, new) in old.as_chunks_mut::<2>().0.iter_mut().zip(new.as_chunks::<2>().0) {
+            let (was, is) = (u16::from_be_bytes(*old), u16::from_be_bytes(*new));
+            if was != is {
+                difference += u32::from(!was) + u32::from(is);
             }
-            self.set_word(at, new);
-            if covered.ip {
-                let place = self.network + 10;
-                self.set_word(place, update16(self.word(place), old, new));
-            }
-            if covered.transport {
-                self.update_transport(old, new);
-            }
+            *old = *new;
+        }
+        if covered.ip {
+            let place = self.network + 10;
+            self.set_word(place, patched(self.word(place), difference));
+        }
+        if covered.transport {
+            self.update_transport(difference);
         }
     }
 
-    fn update_transport(&mut self, old: u16, new: u16) {
-        let check = update16(self.word(self.check), old, new);
+    /// The transport's sum, where what it covers has changed by so much.
+    fn update_transport(&mut self, difference: u32) {
+        let check = patched(self.word(self.check), difference);
         // Zero would mean "no checksum" (RFC 768); all ones is the same number.
         let check = if check == 0 && self.shape == TemplateShape::Udp { 0xffff } else { check };
         self.set_word(self.check, check);
@@ -328,6 +337,13 @@ impl Template {
             *field = value.to_be_bytes();
         }
     }
+}
+
+/// A checksum, where the complements of old words and the new ones add up to `difference`.
+fn patched(check: u16, difference: u32) -> u16 {
+    let sum = u32::from(!check) + difference;
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// The options of a SYN.

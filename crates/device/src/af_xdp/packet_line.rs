@@ -65,13 +65,13 @@ impl PacketLine {
     pub(crate) fn attach(
         name: &str,
         station: MacAddr,
-        mode: FirstLineMode,
+        (mode, way): (FirstLineMode, XdpMode),
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, DeviceError> {
         if mode == FirstLineMode::Off {
             return Ok(None);
         }
-        match Self::try_attach(name, station, mode, notes) {
+        match Self::try_attach(name, station, (mode, way), notes) {
             Ok(line) => Ok(Some(line)),
             Err(error) if mode == FirstLineMode::Cookies => Err(error),
             Err(error) => {
@@ -87,7 +87,7 @@ impl PacketLine {
     fn try_attach(
         name: &str,
         station: MacAddr,
-        mode: FirstLineMode,
+        (mode, way): (FirstLineMode, XdpMode),
         notes: &mut Vec<String>,
     ) -> Result<Self, DeviceError> {
         let io = |action| move |error| failed(name, action, error);
@@ -109,7 +109,7 @@ impl PacketLine {
         plan.judge(name, &steering)?;
         let first = told.len();
         // On demand it is tried once, so that what is in the way is said now.
-        attach(name, &steering, index, XdpMode::Auto, &mut told)?;
+        attach(name, &steering, index, way, &mut told)?;
         let is_generic = told.iter().skip(first).any(|note| note.starts_with("generic"));
         if on_demand && !is_generic {
             steering.detach();

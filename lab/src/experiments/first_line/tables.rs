@@ -166,6 +166,7 @@ impl Results {
             "victim",
             "family",
             "planned/s",
+            "offered/s",
             "arrived/s",
             "honest",
             "program",
@@ -180,6 +181,7 @@ impl Results {
                 trial.case.victim.name().to_owned(),
                 family(trial.case.six).to_owned(),
                 self.load_name(trial),
+                format!("{:.0}", trial.offered),
                 format!("{:.0}", trial.arrived),
                 percent(trial.honest),
                 percent(stamps.share()),
@@ -210,8 +212,14 @@ impl Results {
                     .map(|trial| (trial.offered / 1000.0, trial.honest))
                     .collect(),
             };
-            let victims =
-                [Victim::Xdp, Victim::Packet, Victim::Guard, Victim::Synproxy, Victim::Kernel];
+            let victims = [
+                Victim::Xdp,
+                Victim::Packet,
+                Victim::PacketGeneric,
+                Victim::Guard,
+                Victim::Synproxy,
+                Victim::Kernel,
+            ];
             let is_here = |victim: &Victim| trials.iter().any(|trial| trial.case.victim == *victim);
             let all: Vec<_> = victims.into_iter().filter(is_here).map(series).collect();
             if all.iter().all(|one| one.points.len() < 2) {

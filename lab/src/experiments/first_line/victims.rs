@@ -32,6 +32,8 @@ pub(crate) enum Victim {
     Xdp,
     /// The same on `packet:`.
     Packet,
+    /// And with its program in generic mode, as drivers without XDP have it.
+    PacketGeneric,
     /// The kernel.
     Kernel,
     /// The kernel behind `floodwall guard`, asleep at first.
@@ -45,9 +47,18 @@ impl Victim {
         match self {
             Self::Xdp => "xdp",
             Self::Packet => "packet",
+            Self::PacketGeneric => "packet-generic",
             Self::Kernel => "kernel",
             Self::Guard => "guard",
             Self::Synproxy => "synproxy",
+        }
+    }
+
+    /// The device that ours is started with.
+    fn device(self) -> String {
+        match self {
+            Self::PacketGeneric => format!("packet:{VETH_FAR},mode=generic"),
+            _ => format!("{}:{VETH_FAR}", self.name()),
         }
     }
 
@@ -103,7 +114,7 @@ pub(super) fn ours(
     let mut words = vec!["run".to_owned()];
     words.extend(shares.then(|| "--share-core".to_owned()));
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    add("--device", format!("{}:{VETH_FAR}", victim.name()));
+    add("--device", victim.device());
     add("--mac", MAC_OURS.to_owned());
     add("--cpu", core.to_string());
     for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
