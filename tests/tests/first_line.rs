@@ -47,7 +47,10 @@ fn compare(line: &FirstLine, replay: &Replay, frame: &[u8], tally: &mut Tally) {
     let said = line.say(frame).expect("a program that runs");
     let refused = match said {
         FirstLineState::Refused(name) => name,
-        FirstLineState::Taken | FirstLineState::Passed | FirstLineState::Answered => "",
+        FirstLineState::Taken
+        | FirstLineState::Passed
+        | FirstLineState::Answered
+        | FirstLineState::Redirected => "",
     };
     assert!(
         refused.is_empty() || class == Triage::Rejectable,

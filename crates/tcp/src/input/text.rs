@@ -101,7 +101,7 @@ impl Connection {
         InputOutcome::Taken
     }
 
-    /// As [`Connection::on_text`] for one expected segment with text.
+    /// As [`Connection::on_text`] for one expected segment with text, with FIN, or with both.
     #[inline]
     pub(crate) fn on_next_text(
         &mut self,
@@ -109,31 +109,18 @@ impl Connection {
         segment: &Segment,
         text: PacketBuf,
     ) -> InputOutcome {
-        if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
-            self.due.add(ConnectionDue::ACK);
-            self.note_pressure();
-            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
-        }
-        self.take_in_order(cx.pool, text, cx.now);
-        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
-        InputOutcome::Taken
-    }
-
-    /// As [`Connection::on_text`] for one expected segment with FIN, with text or without.
-    #[inline(never)]
-    pub(crate) fn on_next_fin(
-        &mut self,
-        cx: &mut ConnectionContext<'_>,
-        segment: &Segment,
-        text: PacketBuf,
-    ) -> InputOutcome {
         if segment.len > 0 {
-            let outcome = self.on_next_text(cx, segment, text);
-            if !matches!(outcome, InputOutcome::Taken) {
-                return outcome;
+            if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
+                self.due.add(ConnectionDue::ACK);
+                self.note_pressure();
+                return InputOutcome::Dropped(DropReason::TcpReceiveFull);
             }
+            self.take_in_order(cx.pool, text, cx.now);
         }
-        self.on_fin(cx);
+        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
+        if segment.has(TcpFlags::FIN) {
+            self.on_fin(cx);
+        }
         InputOutcome::Taken
     }
 

@@ -28,40 +28,27 @@ impl Connection {
     #[inline]
     fn predicts(&self, segment: &Segment, full_too: bool) -> bool {
         let timestamps = segment.options.timestamps;
-        if segment.seq != self.rcv.nxt
-            || !self.snd.una.is_at_most(segment.ack)
-            || !segment.ack.is_at_most(self.snd.nxt)
-            || timestamps.is_some() != self.agreed.timestamps
-            || self.probe.is_some()
-        {
-            return false;
-        }
-        if segment.has(TcpFlags::FIN) {
-            return self.predicts_fin(segment, full_too);
-        }
-        if segment.len == 0 {
-            return self.hears_acknowledgments();
-        }
-        self.hears_only_text() && self.fits_window(segment.len) && self.is_alone(segment, full_too)
-    }
-
-    /// The same of one with FIN, whose other fields are as expected.
-    #[inline(never)]
-    fn predicts_fin(&self, segment: &Segment, full_too: bool) -> bool {
-        let hears_text = segment.len == 0 || !self.rcv.shut && self.is_alone(segment, full_too);
-        self.hears_in_order() && hears_text && self.fits_window(segment.len + 1)
+        segment.seq == self.rcv.nxt
+            && self.snd.una.is_at_most(segment.ack)
+            && segment.ack.is_at_most(self.snd.nxt)
+            && timestamps.is_some() == self.agreed.timestamps
+            && self.probe.is_none()
+            && match (segment.len, segment.has(TcpFlags::FIN)) {
+                (0, false) => self.hears_acknowledgments(),
+                (0, true) => self.hears_in_order() && self.fits_window(1),
+                (len, fin) => {
+                    self.hears_only_text()
+                        && self.fits_window(len + u32::from(fin))
+                        // A full one is coalesced with those behind it.
+                        && (full_too || len < u32::from(self.rcv.mss))
+                }
+            }
     }
 
     /// Whether the next `len` sequence numbers are in the window.
     #[inline]
     fn fits_window(&self, len: u32) -> bool {
         (self.rcv.nxt + len).is_at_most(self.rcv.edge)
-    }
-
-    /// Whether no later segment may be coalesced with it.
-    #[inline]
-    fn is_alone(&self, segment: &Segment, full_too: bool) -> bool {
-        full_too || segment.len < u32::from(self.rcv.mss)
     }
 
     /// Processes a predicted segment: the steps of the general path that are left.
@@ -81,10 +68,7 @@ impl Connection {
         self.note_timestamp(segment, cx.now);
         self.heard = cx.now;
         self.arm_keepalive();
-        if segment.has(TcpFlags::FIN) {
-            return self.on_next_fin(cx, segment, text);
-        }
-        if segment.len == 0 {
+        if segment.sequence_len() == 0 {
             return InputOutcome::Taken;
         }
         self.on_next_text(cx, segment, text)
