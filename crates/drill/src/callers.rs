@@ -9,8 +9,9 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::VecDeque;
 
-use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
+use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units, limits};
 use floodwall_packet::{AccessCounters, Burst, Engine, PacketBuf, Round};
 use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
@@ -21,6 +22,7 @@ use crate::error::DrillError;
 use crate::honest::{ANSWER_TIMEOUT, SentQuestion};
 use crate::server::TCP_CONNECTIONS;
 use crate::topology;
+use crate::traffic::with;
 
 /// The request of a client of the echo service.
 const ECHO_LINE: &[u8] = b"hello from client\n";
@@ -28,6 +30,13 @@ const ECHO_LINE: &[u8] = b"hello from client\n";
 const PAGE_REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
 /// Bytes of that page.
 const PAGE_BYTES: usize = 2000;
+/// The request of honest clients with a long round trip, and how much it gives.
+const FETCH_REQUEST: &[u8] =
+    b"GET /bytes/200000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
+const FETCH_BYTES: usize = 200_000;
+/// How long what is sent to them takes, and how many come a second, of each family, at most.
+const FETCH_DELAY: Duration = Duration::from_millis(20);
+const FETCHES_PER_SECOND: u64 = 20;
 /// The request of clients that then read nothing of the answer.
 const GREEDY_REQUEST: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
 /// The shortest requests, of which clients send as many as they can.
@@ -57,6 +66,8 @@ const ANSWER_MAX: usize = 4096;
 pub(crate) enum CallPurpose {
     /// Honest: a line and its echo, and a page of the web server, in turn.
     Asks,
+    /// Honest: a large page over a long round trip.
+    Fetches,
     /// Fills the queue of a service that accepts slowly.
     Holds,
     /// Requests much of the web server and reads nothing.
@@ -84,6 +95,7 @@ impl CallPurpose {
         match self {
             Self::Asks if n % 2 == 1 => (topology::WEB_PORT, PAGE_REQUEST),
             Self::Asks | Self::Drops => (topology::SERVICE_PORT, ECHO_LINE),
+            Self::Fetches => (topology::WEB_PORT, FETCH_REQUEST),
             Self::Holds => (topology::SLOW_PORT, ECHO_LINE),
             Self::Stalls | Self::Drips => (topology::WEB_PORT, GREEDY_REQUEST),
             Self::Takes | Self::Leaves => (topology::WEB_PORT, PAGE_REQUEST),
@@ -102,7 +114,16 @@ impl CallPurpose {
             Self::Drips => Some(64),
             Self::Pipelines => Some(20),
             Self::Trickles => Some(50),
-            Self::Asks | Self::Holds | Self::Stalls | Self::Drops => None,
+            Self::Asks | Self::Fetches | Self::Holds | Self::Stalls | Self::Drops => None,
+        }
+    }
+
+    /// Honest calls beside this attack, of which so many a second are usual: where memory is the
+    /// aim, those that need some.
+    pub(crate) fn victims(self, rate: u64, length: Duration) -> Calling {
+        match self {
+            Self::Drips => Calling::per_second(Self::Fetches, rate.min(FETCHES_PER_SECOND), length),
+            _ => Calling::per_second(Self::Asks, rate, length),
         }
     }
 
@@ -174,7 +195,7 @@ impl Calling {
     /// honest call is over ([`Callers::leave`]), so that none is answered because they have gone.
     fn lost(&self, started: Instant, due: Instant) -> Instant {
         match self.errand {
-            CallPurpose::Asks => due + ANSWER_TIMEOUT,
+            CallPurpose::Asks | CallPurpose::Fetches => due + ANSWER_TIMEOUT,
             it if it.connections().is_some() => started + self.length + ANSWER_TIMEOUT,
             _ => (started + self.length).max(due).min(due + ANSWER_TIMEOUT),
         }
@@ -190,6 +211,8 @@ struct TcpCall {
     due: Instant,
     lost: Instant,
     said: bool,
+    /// Bytes of the answer that were read, where they are not kept.
+    got: usize,
     /// It closes behind its request.
     closes: bool,
     /// When it does something next, where that is a matter of time.
@@ -209,6 +232,8 @@ pub(crate) struct Callers {
     leaves: Option<Instant>,
     calls: Vec<TcpCall>,
     heard: [SentQuestion; 2],
+    /// What arrives later, where the round trip is long.
+    delayed: VecDeque<(Instant, PacketBuf)>,
 }
 
 impl Callers {
@@ -245,6 +270,7 @@ impl Callers {
             leaves: None,
             calls: Vec::with_capacity(CALLS_MAX),
             heard: <[SentQuestion; 2]>::default(),
+            delayed: VecDeque::new(),
         })
     }
 
@@ -287,8 +313,13 @@ impl Callers {
 
     /// What came for them. Those that never acknowledge a FIN do not see it.
     pub(crate) fn input(&mut self, round: &mut Round<'_>) -> Units {
-        if self.calling.is_some_and(|(it, _)| it.errand == CallPurpose::Leaves) {
+        let errand = self.calling.map(|(it, _)| it.errand);
+        if errand == Some(CallPurpose::Leaves) {
             round.arrived.sort_out(0, |packet| (!has_fin(&packet)).then_some(packet));
+        }
+        if errand == Some(CallPurpose::Fetches) {
+            let due = round.now + FETCH_DELAY;
+            self.delayed.extend(round.arrived.drain().map(|packet| (due, packet)));
         }
         let spent = self.stack.round(round);
         self.call(round);
@@ -297,7 +328,16 @@ impl Callers {
 
     /// What is due.
     pub(crate) fn work(&mut self, round: &mut Round<'_>) -> Units {
-        let spent = self.stack.work(round);
+        let mut spent = self.stack.work(round);
+        let mut due = Burst::new();
+        while due.len() < limits::BURST_MAX
+            && let Some((_, packet)) = self.delayed.pop_front_if(|(at, _)| *at <= round.now)
+        {
+            let _ = due.push(packet);
+        }
+        if !due.is_empty() {
+            spent = spent.plus(self.stack.round(&mut with(round, &mut due)));
+        }
         self.call(round);
         spent.plus(Units(1))
     }
@@ -312,7 +352,9 @@ impl Callers {
         // Then they go, where the honest calls are over; the time of those that have not is passed.
         let ends = if self.is_late { self.leaves } else { self.ends() };
         let ends = ends.filter(|_| !self.calls.is_empty());
-        [next, lost, acts.flatten(), ends, self.stack.deadline()].into_iter().flatten().min()
+        let arrives = self.delayed.front().map(|(at, _)| *at);
+        let stack = self.stack.deadline();
+        [next, lost, acts.flatten(), ends, arrives, stack].into_iter().flatten().min()
     }
 
     fn acts_by_time(&self) -> bool {
@@ -332,7 +374,7 @@ impl Callers {
                         heard.asked += 1;
                     }
                     let addr = match it.errand {
-                        CallPurpose::Asks => topology::server_addr,
+                        CallPurpose::Asks | CallPurpose::Fetches => topology::server_addr,
                         _ => topology::attacked_addr,
                     };
                     let to = topology::FAMILIES.get(family).map(|f| addr(*f));
@@ -350,6 +392,7 @@ impl Callers {
                             due,
                             lost,
                             said,
+                            got: 0,
                             closes,
                             next,
                         });
@@ -425,6 +468,7 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     }
     match call.errand {
         CallPurpose::Asks => {}
+        CallPurpose::Fetches => return fetch(sockets, call),
         CallPurpose::Drops => return end(sockets, call.id, false),
         // It reads, and keeps its half open.
         CallPurpose::Takes | CallPurpose::Leaves => {
@@ -448,6 +492,18 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
         }
         Err(RecvError::WouldBlock) => None,
         Err(_) => end(sockets, call.id, false),
+    }
+}
+
+/// Reads what is there of a large page.
+fn fetch(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
+    loop {
+        match sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]) {
+            Ok(0) => return end(sockets, call.id, call.got > FETCH_BYTES),
+            Ok(n) => call.got += n,
+            Err(RecvError::WouldBlock) => return None,
+            Err(_) => return end(sockets, call.id, false),
+        }
     }
 }
 

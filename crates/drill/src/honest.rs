@@ -67,11 +67,11 @@ impl QuestionSource {
     /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let honest =
-            Calling::per_second(CallPurpose::Asks, (self.rate / SELDOM_FACTOR).max(1), length);
+        let rate = (self.rate / SELDOM_FACTOR).max(1);
         match (self.calls, number) {
             (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
-            (_, 0) => Some(honest),
+            (CallPlan::Honest, 0) => Some(Calling::per_second(CallPurpose::Asks, rate, length)),
+            (CallPlan::Beside(errand, _), 0) => Some(errand.victims(rate, length)),
             (CallPlan::Beside(errand, price), _) => Some(errand.attack(price, self.rate, length)),
         }
     }

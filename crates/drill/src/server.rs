@@ -52,6 +52,8 @@ pub struct ServerConfig {
     pub evicts: bool,
     /// Whether a service's turn ends when its budget is spent.
     pub turns_end: bool,
+    /// Whether memory is shared fairly between source prefixes.
+    pub fair_memory: bool,
     /// Workers of the host; on a TAP there is one.
     pub workers: u16,
 }
@@ -70,6 +72,7 @@ impl Default for ServerConfig {
             application_share: Share::HALF.thousandths(),
             evicts: true,
             turns_end: true,
+            fair_memory: true,
             workers: 1,
         }
     }
@@ -103,6 +106,7 @@ impl ServerConfig {
             udp_receive_bytes: self.udp_receive_bytes,
             duplicate_address_detection: false,
             tcp_connections_max: TCP_CONNECTIONS,
+            tcp_fair_memory: self.fair_memory,
             accept_redirects: self.accept_redirects,
             reassembly,
             ..StackConfig::default()

@@ -315,7 +315,7 @@ impl Engine for TrafficSource {
 }
 
 /// The same round with another burst.
-fn with<'a>(round: &'a mut Round<'_>, arrived: &'a mut Burst) -> Round<'a> {
+pub(crate) fn with<'a>(round: &'a mut Round<'_>, arrived: &'a mut Burst) -> Round<'a> {
     let Round { now, pool, random, departing, budget, .. } = round;
     Round { now: *now, pool, random, arrived, departing, budget: *budget, peers: None }
 }

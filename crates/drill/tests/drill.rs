@@ -211,6 +211,10 @@ fn each_mechanism_against_few_real_connections_can_be_seen_failing() {
     let (shares, _) = beside_connections(server);
     let places = ["half closed", "half closed x4", "not taken", "not taken x4", "idle", "idle x4"];
     assert_eq!(lost_beside(&shares), places, "{shares:?}");
+    // Memory that is not shared between prefixes: slow readers have it.
+    let server = ServerConfig { fair_memory: false, ..ServerConfig::default() };
+    let (shares, _) = beside_connections(server);
+    assert_eq!(lost_beside(&shares), ["drips x4"], "{shares:?}");
     // No end of a service's turn.
     let server = ServerConfig { turns_end: false, ..ServerConfig::default() };
     let (_, longest) = beside_connections(server);

@@ -27,6 +27,7 @@ pub(crate) mod crossing;
 pub(crate) mod flows;
 pub(crate) mod forwarding;
 mod redirect;
+mod redirect_offers;
 mod redirects;
 mod resolve;
 mod way;

@@ -11,7 +11,7 @@ use floodwall_ip::forward::{Martians, ReversePath};
 use floodwall_packet::PacketBuf;
 
 use super::flows::{DialogueSlot, ForwardedFlows};
-use super::redirects::RedirectOffers;
+use super::redirect_offers::RedirectOffers;
 use crate::config::StackConfig;
 use crate::ip::rx_meta::RxMeta;
 

@@ -23,6 +23,7 @@ use floodwall_packet::RedirectOffer;
 use floodwall_wire::{IpProtocol, ethernet};
 
 use super::crossing::CrossingPacket;
+use super::redirect_offers::RedirectOffers;
 use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::shards::Role;
@@ -33,21 +34,6 @@ use crate::stack::Stack;
 const KEPT_MAX: Duration = Duration::from_secs(10);
 /// The same while a neighbour's reachability is being probed, or a follower does not know.
 const KEPT_UNSURE: Duration = Duration::from_secs(1);
-
-/// The offers of this turn.
-#[derive(Default)]
-pub(crate) struct RedirectOffers {
-    /// Whether a device takes them.
-    wanted: bool,
-    offers: Vec<RedirectOffer>,
-}
-
-impl RedirectOffers {
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.wanted && self.offers.len() < REDIRECT_OFFERS_MAX
-    }
-}
 
 impl Stack {
     /// As [`Engine::take_redirects`](floodwall_packet::Engine::take_redirects).
