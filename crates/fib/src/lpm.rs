@@ -71,6 +71,7 @@ mod flat;
 mod heap;
 mod ipv4;
 mod ipv6;
+mod layout;
 mod links;
 mod node;
 mod paint;

@@ -130,7 +130,7 @@ struct MemoryHolder {
 
 /// What a connection may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct ConnectionAllowance {
     /// True bytes of its receive half: windows are promised by it.
     pub(crate) receive: u32,
     /// True bytes of its send half.
@@ -320,7 +320,7 @@ impl ConnectionMemory {
 
     /// What the connection at `index` may currently hold.
     #[inline]
-    pub(crate) fn allowance(&self, index: u32) -> Allowance {
+    pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
         let free = self.limit.saturating_sub(self.held);
         let is_little = self.held < self.limit / LITTLE_DIVISOR;
         let share = if is_little { None } else { self.fair_share(index) };
@@ -341,7 +341,11 @@ impl ConnectionMemory {
             receive
         };
         let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX).max(HALF_FLOOR);
-        Allowance { receive: bytes(receive), send: bytes(send), is_scarce: share.is_some() }
+        ConnectionAllowance {
+            receive: bytes(receive),
+            send: bytes(send),
+            is_scarce: share.is_some(),
+        }
     }
 
     const fn has_plenty(&self) -> bool {

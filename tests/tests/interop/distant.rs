@@ -1,6 +1,6 @@
-//! A download over a round trip of 300 ms, or 20, beside 64 readers of another network that take
-//! little of much, or 300: Linux clients against `floodwall run`, over a TAP and a long cable behind
-//! a router.
+//! A download over a round trip of 300 ms, or 20, beside 64 readers of another network, or 300,
+//! that take little of much: Linux clients against `floodwall run`, over a TAP and a long cable
+//! behind a router.
 //!
 //! Claims: no download is reset, and beside 64 it keeps 90 % of the goodput that it has alone, in
 //! the same run. That takes minutes: `FLOODWALL_DEEP=1`; by default it is not reset beside 64.
@@ -124,8 +124,8 @@ fn measure(one_way: Duration) {
             beside
         });
         tell(&format!(
-            "{one_way:?} each way: {beside} bytes beside {readers} readers, {alone} alone; {:?} packets \
-             lost on cable",
+            "{one_way:?} each way: {beside} bytes beside {readers} readers, {alone} alone; {:?} \
+             packets lost on the cable",
             cable.drops()
         ));
         // None was reset, or `download` had panicked.

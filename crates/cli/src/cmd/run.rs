@@ -104,8 +104,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
         return Err(words(TakenError::Alive(socket)));
     }
     let stop = Stop::new().map_err(words)?;
-    let ending =
-        Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN_DEFAULT, |drain| drain.value));
+    let ending = Ending::new(&stop, drain_time(settings));
     let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
     let secret = settings.cookie_secret.as_ref().map(|file| file.value.as_path());
@@ -173,6 +172,11 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     end_recordings(recordings);
     info!("{}", summary("ended after", &birth, &seats.reader));
     ended.map(drop)
+}
+
+/// How long connections may take to end after a signal.
+fn drain_time(settings: &RunSettings) -> Duration {
+    settings.drain.as_ref().map_or(DRAIN_DEFAULT, |drain| drain.value)
 }
 
 /// Closes the captures of `--record`, and logs what is in them.

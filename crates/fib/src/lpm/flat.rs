@@ -12,10 +12,11 @@ use floodwall_sync::qsbr::Policy;
 use floodwall_sync::shim::atomic::Ordering::{Relaxed, Release};
 
 use super::capacity::UpdateError;
+use super::layout::{TOP, first, root_index, second};
 use super::node::TrieNodeId;
 use super::root::Root;
 use super::slots::shown;
-use super::table::{LpmFamily, TOP, first, root_index, second};
+use super::table::LpmFamily;
 use super::word::POSITIONS;
 use super::writer::LpmWriter;
 

@@ -9,9 +9,10 @@ use core::net::Ipv6Addr;
 use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
+use super::layout::halves;
 use super::root::ValueRoot;
 use super::slots::Wide;
-use super::table::{LpmFamily, Table, halves, or};
+use super::table::{LpmFamily, Table, or};
 
 /// Keys in flight at a time.
 const LANES: usize = 32;

@@ -9,9 +9,10 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::capacity::UpdateError;
 use super::heap::STRIDE;
+use super::layout::{TOP, halves, root_index, second};
 use super::node::{TrieNode, TrieNodeId, heap_index, level, position};
 use super::root::Root;
-use super::table::{LpmFamily, TOP, halves, root_index, second};
+use super::table::LpmFamily;
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::LpmWriter;
 

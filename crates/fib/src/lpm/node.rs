@@ -7,7 +7,7 @@ use floodwall_base::{Address, Prefix};
 use floodwall_sync::prefetch;
 
 use super::heap::{self, STRIDE, SlotHeap};
-use super::table::DYNAMIC_FROM;
+use super::layout::DYNAMIC_FROM;
 use super::word::{POSITIONS, WORDS};
 
 /// What readers see of a node.

@@ -8,10 +8,11 @@ use floodwall_sync::qsbr::Policy;
 use floodwall_sync::shim::atomic::Ordering::{Relaxed, Release};
 
 use super::capacity::UpdateError;
+use super::layout::first;
 use super::node::{HeldNode, TrieNode, TrieNodeId};
 use super::runs::{SlotRun, SlotRuns};
 use super::slots::{Slots, shown};
-use super::table::{LpmFamily, first};
+use super::table::LpmFamily;
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::{LpmWriter, RemovedRoute};
 

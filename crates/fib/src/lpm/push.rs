@@ -14,10 +14,11 @@ use floodwall_sync::qsbr::Policy;
 
 use super::capacity::UpdateError;
 use super::heap::STRIDE;
+use super::layout::DYNAMIC_FROM;
 use super::node::{TrieNodeId, heap_index, span, touched};
 use super::root::Root;
 use super::slots::EXPIRES;
-use super::table::{DYNAMIC_FROM, LpmFamily};
+use super::table::LpmFamily;
 use super::word::POSITIONS;
 use super::writer::LpmWriter;
 

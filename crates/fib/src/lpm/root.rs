@@ -14,7 +14,7 @@ use floodwall_sync::shim::atomic::{
 };
 use floodwall_sync::zeroed_box;
 
-use super::table::{DIRECT, FIRST, SECOND, halves};
+use super::layout::{DIRECT, FIRST, SECOND, halves};
 
 /// Entries of a root.
 const ENTRIES: usize = DIRECT * SECOND as usize;

@@ -16,12 +16,13 @@ use floodwall_sync::shim::atomic::Ordering::Release;
 
 use super::blocks::{self, Blocks};
 use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
+use super::layout::{DIRECT, DYNAMIC_FROM, TOP, second};
 use super::node::{NodeArena, TrieNodeId, heap_index};
 use super::push::OwedSubtree;
 use super::root::Root;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
-use super::table::{DIRECT, DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
+use super::table::{Direct, LpmFamily, Table};
 use super::word::{Line, WORDS};
 use super::{ENTRY, Lpm, VALUE_MAX};
 

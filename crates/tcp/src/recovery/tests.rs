@@ -110,7 +110,7 @@ fn reordering_is_told_as_often_and_as_far_as_linux_tells_it() {
     // What was sent again was lost, and not overtaken.
     s.send(10, ms(200));
     s.hear(10, &[(17, 20)], ms(300));
-    s.expire(ms(10_000));
+    let _ = s.expire(ms(10_000));
     let again = s.repair(ms(10_000));
     assert!(again.contains(&10), "{again:?}");
     s.hear(11, &[(17, 20)], ms(10_100));
