@@ -9,7 +9,8 @@ use floodwall_lab::{
 };
 
 /// Plans that measure time of real threads: each has a file of tests and so a process of its own.
-const OF_REAL_THREADS: &[&str] = &["first-line", "grace-period", "guard", "udp-flood", "xdp-flood"];
+const OF_REAL_THREADS: &[&str] =
+    &["first-line", "first-line-router", "grace-period", "guard", "udp-flood", "xdp-flood"];
 
 fn quick(text: &str) -> Report {
     run(&Plan::parse("test", text).unwrap(), Size::Quick, &mut Silent).unwrap()

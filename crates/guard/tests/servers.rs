@@ -345,7 +345,8 @@ fn redis_answers_behind_the_guard() {
 }
 
 /// What nginx listens on at its n-th configuration: one more worker each time, each with a socket
-/// of its own in the group of the port, and every other time a second port.
+/// of its own in the group of the port, and every other time a second port. Never a worker less:
+/// nginx closes its socket, and resets what waits there to be accepted.
 fn reconfigure(folder: &Path, n: usize) {
     let listens = |port: u16| format!("listen {port} reuseport; listen [::]:{port} reuseport;");
     let second = if n % 2 == 1 { listens(SECOND) } else { String::new() };
@@ -399,7 +400,8 @@ fn nginx_loses_no_client_while_it_is_reloaded_under_a_flood() {
                 (clients, flood)
             }
         });
-        for n in 1..=4 {
+        let first = if v6 { 5 } else { 1 };
+        for n in first..first + 4 {
             let reloaded = Instant::now();
             reconfigure(&folder, n);
             rustix::process::kill_process(master, rustix::process::Signal::HUP).unwrap();
