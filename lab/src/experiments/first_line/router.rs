@@ -238,11 +238,16 @@ fn near(
     if !tries.any(|_| flows.ask(ONE_TRY, ONE_TRY.as_millis() as u64) > PASSES) {
         return Err(wrong(format!("the router ({}) passes nothing", case.victim.name())));
     }
+    // The router knows both addresses of the host before the flood: what is judged is forwarding,
+    // and not which unknown neighbours are looked for among many.
+    let patience = Duration::from_millis(work.hold.patience_millis);
+    let newcomers = SocketAddr::new(addr(NEWCOMERS, case.six)?, SYN_PORT);
+    if clients::call(newcomers, (1, 1), patience)?.honest() < 1.0 {
+        return Err(wrong(format!("the router ({}) passes no newcomer", case.victim.name())));
+    }
     let flooding = Running::start(&stand.program, &flood_words(&mac, &case))?;
     thread::sleep(work.rises());
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
-    let patience = Duration::from_millis(work.hold.patience_millis);
-    let newcomers = SocketAddr::new(addr(NEWCOMERS, case.six)?, SYN_PORT);
     let before = Moment::now(stand.flooded)?;
     let (called, kept) = thread::scope(|scope| {
         let asking = scope.spawn(|| flows.ask(length, work.hold.patience_millis));
