@@ -505,7 +505,7 @@ fn serve_metrics(
     let at = listener.local_addr().map_err(words)?;
     let look = looks(birth, seats);
     let _ = spawn_named("metrics", move || {
-        metrics::serve(&listener, |format| Some(metrics::text(&look()?, format)));
+        metrics::serve(&listener, move |format| Some(metrics::text(&look()?, format)));
     })?;
     info!("metrics at http://{at}/metrics");
     Ok(())
