@@ -259,9 +259,9 @@ pub const ANSWERED_PREFIX_MAX: usize = 256;
 /// Listeners, each at one address, for which the program at an XDP interface answers SYNs.
 pub const XDP_LISTENERS: usize = 1024;
 /// Established flows that the program at an XDP interface knows: 384 KiB.
-pub const XDP_FRIENDS: usize = 16_384;
-/// Pairs of hosts, each for one direction, whose packets the program at an XDP interface passes on
-/// by itself: 768 KiB where there is forwarding.
+pub const XDP_ESTABLISHED_FLOWS: usize = 16_384;
+/// Pairs of hosts, each for one direction, that the program at an XDP interface forwards for by
+/// itself: 768 KiB where there is forwarding.
 pub const XDP_REDIRECTS: usize = 8192;
 /// Such pairs that a turn enters at most.
 pub const REDIRECT_OFFERS_MAX: usize = 16;

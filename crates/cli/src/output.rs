@@ -1,7 +1,7 @@
 //! Standard output and standard error for commands, and texts of others made safe for a terminal.
 //!
-//! Names come from elsewhere (interfaces, DNS search lists, whatever answers on a socket), so that
-//! no text reaches a terminal as it is: what is printed is escaped here, in one place.
+//! Names come from elsewhere (interfaces, DNS search lists, any process that answers on a socket),
+//! so that no text reaches a terminal as it is: what is printed is escaped here, in one place.
 
 use std::fmt::Display;
 use std::io::{self, Write};

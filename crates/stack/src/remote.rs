@@ -1,7 +1,7 @@
 //! Sockets of programs on other threads: what a stack decides and sends for them.
 //!
-//! The sockets themselves, and all that a worker does without its stack, are the crate `remote`,
-//! whose types for programs are exported here.
+//! The sockets themselves, and all that a worker does without its stack, are the crate `remote`.
+//! Its types for programs are exported here.
 
 mod connections;
 mod control;

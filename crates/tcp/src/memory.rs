@@ -47,8 +47,8 @@
 //! shares of five connections per segment, and one connection ended for each that grows;
 //! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction: of the source
 //! prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average), among
-//! the connections that hold more than [`HALF_FLOOR`], then among all, the one whose turnover takes
-//! longest, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; as free memory
+//! the connections that hold more than [`HALF_FLOOR`], then among all, the one with the slowest
+//! turnover, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; as free memory
 //! shrinks this falls to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Still
 //! ones, as above, before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes
 //! loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
@@ -469,7 +469,7 @@ impl ConnectionMemory {
         })
     }
 
-    /// The connection of the prefixes that hold most whose turnover takes longest, if that is too
+    /// The slowest to turn over of the connections of the prefixes that hold most, if that is too
     /// long.
     fn slowest(&self, now: Instant) -> Option<u32> {
         let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);

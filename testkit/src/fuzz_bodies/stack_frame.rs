@@ -1,4 +1,4 @@
-//! Any sequence of frames into a host with sockets, in virtual time; and into its twin, whose
+//! Any sequence of frames into a host with sockets, in virtual time; and into its twin; the twin's
 //! access lists permit everything, which keeps every packet on the general path: what is read in
 //! one go (`stack`'s `ip/udp_predict.rs`, `tcp/predict.rs`) has the outcome of that path.
 

@@ -113,7 +113,7 @@ fn ends(four: bool) -> [IpAddr; 2] {
 
 /// A router, its two hosts, and the flows and flood through it.
 struct Stand {
-    who: Router,
+    router: Router,
     /// The router's link addresses, left and right.
     stations: [String; 2],
     middle: Host,
@@ -126,12 +126,12 @@ struct Stand {
 
 impl Stand {
     /// Lays the cables and starts the router; `None`, and said so, where this machine cannot.
-    fn new(who: Router) -> Option<Self> {
+    fn new(router: Router) -> Option<Self> {
         let middle = Host::alone();
         let (left, right) = middle.inside(|| {
             for conf in ["all", "default"] {
                 set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
-                if who != Router::Kernel {
+                if router != Router::Kernel {
                     set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
                 }
             }
@@ -140,14 +140,14 @@ impl Stand {
             assert!(ip("link set gl up") && ip("link set gr up"));
             hosts
         });
-        let ours = match who {
+        let ours = match router {
             Router::Kernel => {
                 middle.inside(forward_by_kernel);
                 None
             }
             Router::Ours(device) => Some(middle.inside(|| start(device))?),
         };
-        let stations = match who {
+        let stations = match router {
             Router::Kernel => middle.inside(|| ["gl", "gr"].map(station)),
             Router::Ours(_) => STATIONS.map(str::to_owned),
         };
@@ -168,11 +168,11 @@ impl Stand {
             Lines::start(at)
         });
         let stand =
-            Self { who, stations, middle, left, right, ours, _service: service, _lines: lines };
+            Self { router, stations, middle, left, right, ours, _service: service, _lines: lines };
         let ready = || {
             [true, false].into_iter().all(|four| stand.left.is_answered(&ends(four)[1].to_string()))
         };
-        assert!(until(PATIENCE, ready), "{who:?}: it forwards");
+        assert!(until(PATIENCE, ready), "{router:?}: it forwards");
         Some(stand)
     }
 
@@ -443,9 +443,9 @@ fn compare(
     let middles: Vec<_> = trials.into_iter().map(middle).collect();
     let columns = stands.iter().zip(&middles).map(|(stand, trial)| {
         let Trial { offered, passed, kept, came, lost } = trial;
-        let (who, kept, came) = (stand.who.name(), kept * 100.0, came * 100.0);
+        let (router, kept, came) = (stand.router.name(), kept * 100.0, came * 100.0);
         format!(
-            "{who} {kept:.1} % of {ASKED}/s, {came:.1} % of newcomers (flood {offered:.0}/s; \
+            "{router} {kept:.1} % of {ASKED}/s, {came:.1} % of newcomers (flood {offered:.0}/s; \
              passed on {passed:.0}/s; lost: {})",
             lost.words()
         )
@@ -474,12 +474,12 @@ fn short(flood: Flood) {
             let length = Duration::from_millis(500);
             let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
             for (stand, ours) in stands.iter().zip(&trials).skip(1) {
-                let who = stand.who.name();
+                let router = stand.router.name();
                 assert!(
                     ours.offered > SHORT_RATE as f64 / 2.0,
-                    "{who}, {flood:?}: a flood was there"
+                    "{router}, {flood:?}: a flood was there"
                 );
-                assert!(ours.kept >= KEPT_MIN, "{who}, {flood:?}: {:.3} answered", ours.kept);
+                assert!(ours.kept >= KEPT_MIN, "{router}, {flood:?}: {:.3} answered", ours.kept);
             }
         }
         stands.into_iter().for_each(Stand::end);
@@ -518,8 +518,9 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
                 };
                 for (stand, ours) in stands.iter().zip(trials).skip(1) {
                     if ours.kept < KEPT_MIN {
-                        let (who, kept) = (stand.who.name(), ours.kept);
-                        missed.push(format!("{who}, {flood:?}, IPv4 {four}, {rate}/s: {kept:.3}"));
+                        let (router, kept) = (stand.router.name(), ours.kept);
+                        missed
+                            .push(format!("{router}, {flood:?}, IPv4 {four}, {rate}/s: {kept:.3}"));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Few real connections whose peers break every rule of TCP meanwhile: each attack on places,
+//! Few real connections of peers that break every rule of TCP meanwhile: each attack on places,
 //! memory and turns, from peers with windows of no byte and of one, with false SACKs, with
 //! acknowledgments of what was never sent, and while the clock jumps. Peers of other prefixes
 //! connect, an established one goes on, and all memory is back afterwards.

@@ -4,8 +4,8 @@
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
-/// The number of the node of the first byte, whose matches stand in the blocks below. Number 0 is
-/// not used.
+/// The number of the node of the first byte; its matches stand in the blocks below. Number 0 is not
+/// used.
 pub(super) const TOP: u32 = 1;
 
 /// Direct blocks of the second byte: one for each first byte, side by side, so that the first 16

@@ -20,7 +20,7 @@ use crate::tcp::{
     TcpLocal, TcpSlot, TcpSlotFacts,
 };
 
-/// A connection whose program has dropped its handle.
+/// A connection that its program has released: the handle is dropped.
 pub struct DroppedConnection {
     /// Which one.
     pub id: ConnectionId,

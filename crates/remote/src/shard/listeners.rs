@@ -21,7 +21,7 @@ impl RemoteShard {
         self.tcp.owner
     }
 
-    /// The worker whose shard this is.
+    /// The worker that this shard belongs to.
     #[must_use]
     pub const fn worker(&self) -> usize {
         self.worker

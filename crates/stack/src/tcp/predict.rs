@@ -3,8 +3,8 @@
 //! Called by `rx.rs` for every packet that no train waits for, before any layer parses it. Taken
 //! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
 //! extension headers, fragments or congestion marks, with ACK, PSH and FIN alone and with no TCP
-//! options but timestamps in their usual place, with right lengths and checksums, of a flow whose
-//! packets the network layer has admitted on that interface before. What is plain but not expected
+//! options but timestamps in their usual place, with right lengths and checksums, of a flow that
+//! the network layer has admitted on that interface before. What is plain but not expected
 //! may skip the network layer (`admit.rs`). Invariant: a packet that is not taken goes the general
 //! way, unchanged; that is the only place where packets are refused. Guarded by
 //! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with

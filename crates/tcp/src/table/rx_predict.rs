@@ -1,7 +1,7 @@
 //! Expected segments: one that its connection predicts is taken without the general path.
 //!
 //! Called by `stack`, which reads the headers of a plain segment in one go. What is predicted: a
-//! connection whose packets were admitted by the network layer before and since then nothing has
+//! connection that the network layer has admitted packets of before, and since then nothing has
 //! changed there; the next sequence number, an acknowledgment of data in flight, timestamps as
 //! agreed on and not old, text and FIN within the window while nothing waits out of order, no flag
 //! but ACK, PSH and FIN.

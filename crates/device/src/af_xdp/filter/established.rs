@@ -14,7 +14,7 @@
 //! that, and a flow with progress never lacks tokens.
 //!
 //! # Under flood
-//! Reachable by peers that triage has verified. Bound: `XDP_FRIENDS` entries, allocated at the
+//! Reachable by peers that triage has verified. Bound: `XDP_ESTABLISHED_FLOWS` entries, allocated at the
 //! start, and the caller's limit of newcomers a turn. Work per packet of an established flow: a
 //! hash and one set of four entries. When a set is full of recent flows, a newcomer replaces the
 //! least recently used (LRU) of the two entries that are not held, if that was silent for
@@ -28,13 +28,13 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use floodwall_base::Instant;
-use floodwall_base::limits::XDP_FRIENDS;
+use floodwall_base::limits::XDP_ESTABLISHED_FLOWS;
 
 use crate::af_xdp::words::UmemWords;
 
 /// Entries of one set.
 pub(super) const SET_WAYS: usize = 4;
-pub(super) const SETS: usize = XDP_FRIENDS / SET_WAYS;
+pub(super) const SETS: usize = XDP_ESTABLISHED_FLOWS / SET_WAYS;
 const _: () = assert!(SETS.is_power_of_two(), "a set is named by bits of a print");
 /// Words of an entry: the print, the tokens used and those granted since the entry was made.
 pub(super) const ENTRY_WORDS: usize = 3;

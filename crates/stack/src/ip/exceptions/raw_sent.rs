@@ -33,18 +33,20 @@ impl RawSent {
 
     /// Records that a raw socket sends to `dst_addr`. Visits all entries.
     pub(crate) fn note(&mut self, dst_addr: IpAddr, protocol: IpProtocol, now: Instant) {
-        let who = Some((dst_addr, protocol));
-        let known = self.entries.iter().position(|(known, _)| *known == who);
+        let sent_to = Some((dst_addr, protocol));
+        let known = self.entries.iter().position(|(known, _)| *known == sent_to);
         let oldest = || (0..self.entries.len()).min_by_key(|at| self.entries.get(*at).map(|e| e.1));
         if let Some(entry) = known.or_else(oldest).and_then(|at| self.entries.get_mut(at)) {
-            *entry = (who, now);
+            *entry = (sent_to, now);
         }
     }
 
     /// Whether a raw socket sent to `dst_addr` lately. Visits all entries.
     pub(crate) fn knows(&self, dst_addr: IpAddr, protocol: IpProtocol, now: Instant) -> bool {
-        let who = Some((dst_addr, protocol));
-        self.entries.iter().any(|(known, sent)| *known == who && now < *sent + DESTINATION_SILENCE)
+        let sent_to = Some((dst_addr, protocol));
+        self.entries
+            .iter()
+            .any(|(known, sent)| *known == sent_to && now < *sent + DESTINATION_SILENCE)
     }
 }
 

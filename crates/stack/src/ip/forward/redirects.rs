@@ -5,12 +5,12 @@
 //! only where a device takes them. A pair is offered for one direction at a time, while everything
 //! that decides its way is known to change [`Stack::redirects_changed`]: routes, addresses, links,
 //! MTUs, access lists, neighbours. Not offered: a choice among several next hops (ECMP), which
-//! depends on ports; what arrives where there is an access list, whose rules are counted; what
+//! depends on ports; arrivals on an interface with an access list, because its rules are counted; what
 //! leaves by the interface that it came by; a link without stations. While packets are captured
 //! nothing is offered, so that the capture has them all.
 //!
 //! # Under flood
-//! Reachable by hosts whose packets were forwarded in both directions (`flows.rs`). Bound:
+//! Reachable by pairs of hosts with packets forwarded in both directions (`flows.rs`). Bound:
 //! [`REDIRECT_OFFERS_MAX`] offers a turn, in memory taken at the start. Work per packet: the place
 //! of its pair and one cache line, and for an offer two look-ups.
 
