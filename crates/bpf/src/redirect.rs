@@ -5,8 +5,9 @@
 //! is redirected where an entry for exactly its two addresses is in force: made under the present
 //! generation, and not expired. Everything that a router decides by more than that goes up: IPv4
 //! options, extension headers, fragments, a hop limit that is used up, a packet longer than the MTU
-//! of its next link, one with a wrong header sum or length, a partial checksum. Invariant: a packet that is not redirected is unchanged. Reading: RFC 1812 section
-//! 5.3, RFC 8200 section 3, RFC 1624 (the header sum).
+//! of its next link, one with a wrong header sum or length, a partial checksum. Invariant: a packet
+//! that is not redirected is unchanged. Reading: RFC 1812 section 5.3, RFC 8200 section 3, RFC 1624
+//! (the header sum).
 //!
 //! # Under flood
 //! Reachable by any sender on the link. Bound: [`SETS`] sets of [`WAYS`] entries, which the program
@@ -194,8 +195,8 @@ fn family(a: &mut Assembler, maps: &RedirectMaps<'_>, at: &FieldPlaces, on: Labe
     leave(a, maps, at, on);
 }
 
-/// Goes to `on` with what is neither TCP nor UDP, and with a packet that has a partial checksum: its
-/// field holds the pseudo header's sum.
+/// Goes to `on` with what is neither TCP nor UDP, and with a packet that has a partial checksum:
+/// its field holds the pseudo header's sum.
 fn complete(a: &mut Assembler, at: &FieldPlaces, on: Label) {
     let (udp, sum) = (a.label(), a.label());
     let l4 = L3 + at.header;

@@ -14,11 +14,11 @@
 //! that, and a flow with progress never lacks tokens.
 //!
 //! # Under flood
-//! Reachable by peers that triage has verified. Bound: `XDP_ESTABLISHED_FLOWS` entries, allocated at the
-//! start, and the caller's limit of newcomers a turn. Work per packet of an established flow: a
-//! hash and one set of four entries. When a set is full of recent flows, a newcomer replaces the
-//! least recently used (LRU) of the two entries that are not held, if that was silent for
-//! [`CROWDED_SILENCE`]; the first two stay until they are silent. An unverified flow with a
+//! Reachable by peers that triage has verified. Bound: `XDP_ESTABLISHED_FLOWS` entries, allocated
+//! at the start, and the caller's limit of newcomers a turn. Work per packet of an established
+//! flow: a hash and one set of four entries. When a set is full of recent flows, a newcomer
+//! replaces the least recently used (LRU) of the two entries that are not held, if that was silent
+//! for [`CROWDED_SILENCE`]; the first two stay until they are silent. An unverified flow with a
 //! colliding print (one in 2^30 tries) passes here and is still unverified for triage. Legitimate
 //! flows that find no place are treated as unverified.
 

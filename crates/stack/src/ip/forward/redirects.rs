@@ -5,9 +5,9 @@
 //! only where a device takes them. A pair is offered for one direction at a time, while everything
 //! that decides its way is known to change [`Stack::redirects_changed`]: routes, addresses, links,
 //! MTUs, access lists, neighbours. Not offered: a choice among several next hops (ECMP), which
-//! depends on ports; arrivals on an interface with an access list, because its rules are counted; what
-//! leaves by the interface that it came by; a link without stations. While packets are captured
-//! nothing is offered, so that the capture has them all.
+//! depends on ports; arrivals on an interface with an access list, because its rules are counted;
+//! what leaves by the interface that it came by; a link without stations. While packets are
+//! captured nothing is offered, so that the capture has them all.
 //!
 //! # Under flood
 //! Reachable by pairs of hosts with packets forwarded in both directions (`flows.rs`). Bound:
