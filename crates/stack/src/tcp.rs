@@ -587,6 +587,22 @@ impl Sockets<'_> {
         self.tcp_open(&ends, settings, owner)
     }
 
+    /// Opens a connection from this address and port; an unspecified address and port 0 are left to
+    /// the stack.
+    ///
+    /// # Errors
+    /// See [`TcpError`].
+    pub fn tcp_connect_from(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let ends = self.tcp_ends_towards(Some(local), remote)?;
+        self.tcp_open(&ends, settings, owner)
+    }
+
     /// The addresses and ports of a connection to `remote`: the source address that the routes
     /// select, unless `from` gives address or port of its own end.
     pub(crate) fn tcp_ends_towards(
