@@ -356,7 +356,7 @@ fn a_port_in_time_wait_is_used_again_where_timestamps_tell_the_connections_apart
     let stamped = Timestamps { value: 77, echo: 0 };
     let stamped = TcpOptionSet { timestamps: Some(stamped), ..TcpOptionSet::NONE };
     let settings = TcpSettings::default();
-    let bare = TcpSettings { timestamps: false, ..settings.clone() };
+    let bare = TcpSettings { timestamps: false, ..settings };
     for v6 in [false, true] {
         let (mut peer, end) = one_port_in_time_wait(v6, stamped, &settings);
         assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort), "at once");
