@@ -348,6 +348,7 @@ impl Stack {
     }
 
     /// Sends segments on the path of their destination.
+    #[inline(always)]
     fn tcp_output_on<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
@@ -356,14 +357,28 @@ impl Stack {
         segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
-        let OutgoingSegment { packet, marks } = segment;
-        let mut packet = packet;
+        let OutgoingSegment { mut packet, marks } = segment;
         if rest.is_empty() {
             packet = match self.tcp_depart_as_before(cx, (&ends, zone), path, packet, &marks) {
                 Ok(()) => return,
                 Err(packet) => packet,
             };
         }
+        let segment = OutgoingSegment { packet, marks };
+        self.tcp_output_anew(cx, (ends, zone), path, segment, rest);
+    }
+
+    /// The same with headers that are made for them.
+    #[inline(never)]
+    fn tcp_output_anew<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (ends, zone): (AddrPair<A>, Option<IfIndex>),
+        path: Result<OutputPath<A>, DropReason>,
+        segment: OutgoingSegment,
+        rest: &mut PacketList,
+    ) {
+        let OutgoingSegment { packet, marks } = segment;
         let path = match path {
             Ok(path) => path,
             Err(reason) => {
@@ -412,7 +427,7 @@ impl Stack {
 
     /// Lets a segment leave with the headers of the one before, if that went the same way with the
     /// same marks; gives back any other.
-    #[inline]
+    #[inline(always)]
     fn tcp_depart_as_before<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,

@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// As [`Connection::on_text`] for one expected segment with text, with FIN, or with both.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_next_text(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -151,6 +151,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn take_in_order(&mut self, pool: &Pool, payload: PacketBuf, now: Instant) {
         let len = payload.len() as u32;
         self.rcv.nxt += len;

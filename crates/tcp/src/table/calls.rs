@@ -361,10 +361,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(mtu) = mtu {
             connection.follow_path(mtu, now);
         }
-        let sent = connection.send(&cx, bytes, more);
-        let Some(packet) = connection.output_written(&mut cx) else {
-            self.settle(id.index, now);
-            return (sent, None);
+        let through = if more { None } else { connection.write_through(&mut cx, bytes) };
+        let (sent, packet) = match through {
+            Some(packet) => (Ok(bytes.len()), packet),
+            None => {
+                let sent = connection.send(&cx, bytes, more);
+                let Some(packet) = connection.output_written(&mut cx) else {
+                    self.settle(id.index, now);
+                    return (sent, None);
+                };
+                (sent, packet)
+            }
         };
         let is_quiet = connection.is_quiet(cx.records);
         let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
@@ -372,7 +379,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if transmit.is_some() {
             self.begin_turn(id.index);
         }
-        self.settle_as(id.index, now, wants_output);
+        self.settle_here(id.index, now, wants_output);
         if transmit.is_none() {
             self.dirty.unlink(id.index);
         }
