@@ -323,8 +323,9 @@ impl Memory {
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
         let (remote, owner) = (SocketAddr::new(self.of_socket(self.addresses.1), port), self.owner);
-        let Entry { socket, settings, range, .. } = self.entry(name)?.clone();
-        let local = range.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
+        let Entry { socket, settings, range, port, .. } = self.entry(name)?.clone();
+        let asked = Some(port).filter(|port| *port > 0).or(range);
+        let local = asked.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
         match socket {
             Socket::Fresh => {
                 let opened = self.with(|sockets| match local {

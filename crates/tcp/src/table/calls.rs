@@ -153,7 +153,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             let is_open = self.find_hashed(&flow, hash).is_some();
             let may = timestamps && !is_open;
-            let record = may.then(|| self.time_waits.reuse(&flow, lend.now)).flatten();
+            let record = may.then(|| self.time_waits.reuse_requested(&flow)).flatten();
             return record.map(|record| (port, hash, Some(record))).ok_or(OpenError::InUse);
         }
         let comes_home = |port| match &self.steering {
