@@ -4,6 +4,7 @@
 //! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
@@ -92,6 +93,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
             self.dirty.unlink(index);
         }
         Ok((id, segment))
+    }
+
+    /// The ports among which connections that are opened from now on get theirs.
+    pub fn set_ephemeral(&mut self, ports: RangeInclusive<u16>) {
+        self.config.ephemeral = ports;
     }
 
     /// Makes a connection that opens actively; the caller settles it.
