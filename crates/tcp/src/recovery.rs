@@ -539,7 +539,7 @@ impl Recovery {
 
     /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
     /// outstanding.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn timer(&self, agreement: &Agreement) -> Option<(RecoveryTimer, Instant)> {
         if self.board.outstanding() == 0 {
