@@ -1,8 +1,8 @@
 //! What a program at the interface needs to make and open the same cookies.
 //!
-//! Asked by the stack on behalf of a device with a program that answers SYNs before they cost a turn of
-//! the worker (crate `bpf`). Invariant: the keys leave this process only for the kernel that runs
-//! that program, which root alone can read.
+//! Asked by the stack on behalf of a device with a program that answers SYNs before they cost a
+//! turn of the worker (crate `bpf`). Invariant: the keys leave this process only for the kernel
+//! that runs that program, which root alone can read.
 
 use floodwall_base::Instant;
 

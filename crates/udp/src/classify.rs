@@ -139,8 +139,8 @@ impl<I: Intake> Udp<I> {
 
     /// Starts the look-up of a datagram to this local port, in a packet with a first chunk of
     /// `class`. `None` where no socket takes it: none has the port, or the only one that has it is
-    /// full. `datagram_key` has the rest of the key, where several sockets have the port. Some 2 ns; waits
-    /// for no table.
+    /// full. `datagram_key` has the rest of the key, where several sockets have the port. Some 2
+    /// ns; waits for no table.
     #[must_use]
     #[inline(always)]
     pub fn seek(

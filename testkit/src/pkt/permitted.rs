@@ -1,8 +1,8 @@
 //! Where scripts of others fail for what Floodwall does on purpose.
 //!
 //! Called by `cargo xtask conformance`. Invariant: a failure is permitted only by a difference of
-//! the script's own profile, with a cause that stands in the script at or before the line that failed.
-//! What is not done yet is not here: it is refused with the token that requires it.
+//! the script's own profile, with a cause that stands in the script at or before the line that
+//! failed. What is not done yet is not here: it is refused with the token that requires it.
 
 mod before;
 
