@@ -406,6 +406,7 @@ impl Connection {
     }
 
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
+    #[inline(always)]
     pub(crate) fn arm_retransmit(&mut self) {
         if !self.state.is_synchronized() {
             return;
@@ -489,6 +490,7 @@ impl Connection {
 
     /// After an acknowledgment: notifies a waiting program once a third of the buffer, or all of
     /// it, is free.
+    #[inline(always)]
     pub(crate) fn note_room(&mut self) {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
@@ -613,6 +615,7 @@ impl Connection {
     }
 
     /// After a read: the window may have grown enough for a window update.
+    #[inline(always)]
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.rcv.note_read(now);
         if self.state.hears()

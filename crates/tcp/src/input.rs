@@ -158,6 +158,7 @@ impl Connection {
     /// resets of middleboxes, and keepalives and ACKs of some hosts, have none on connections that
     /// agreed on them, and a peer that gets no answer resets the connection. Linux accepts them,
     /// too.
+    #[inline(always)]
     pub(crate) fn refuse_by_timestamp(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -176,6 +177,7 @@ impl Connection {
 
     /// Updates TS.Recent from a segment that covers the last acknowledgment sent (RFC 7323 section
     /// 4.3 (2)). Only called for segments in the window.
+    #[inline(always)]
     pub(crate) fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
         if let Some(timestamps) = segment.options.timestamps
             && self.agreed.timestamps

@@ -256,7 +256,7 @@ impl ConnectionMemory {
     }
 
     /// Sets the memory of the connection at `index`; returns whether it grew.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&mut self, index: u32, held: u32, now: Instant) -> bool {
         let Some(holder) = self.holders.get_mut(index as usize) else { return false };
         let before = core::mem::replace(&mut holder.held, held);
@@ -273,17 +273,24 @@ impl ConnectionMemory {
         }
         let is_small = held <= HALF_FLOOR && holder.weighed <= HALF_FLOOR;
         if is_small && self.has_plenty() {
+            // So memory is not short either.
             if !self.unweighed.is_linked(index) {
                 self.unweighed.push_back(UNWEIGHED_LIST, index);
             }
         } else {
-            self.weigh(index);
-            self.weigh_others(WEIGHED_BESIDE);
+            self.note_weighed(index, held, before);
         }
+        held > before
+    }
+
+    /// The same of what is large, or where memory is no longer plenty.
+    #[inline(never)]
+    fn note_weighed(&mut self, index: u32, held: u32, before: u32) {
+        self.weigh(index);
+        self.weigh_others(WEIGHED_BESIDE);
         if held > before && !self.contested && self.is_short() {
             self.contested = self.missing(index) > 0;
         }
-        held > before
     }
 
     /// Updates the share and the list of the connection at `index`.
@@ -319,7 +326,7 @@ impl ConnectionMemory {
     }
 
     /// What the connection at `index` may currently hold.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
         let free = self.limit.saturating_sub(self.held);
         let is_little = self.held < self.limit / LITTLE_DIVISOR;

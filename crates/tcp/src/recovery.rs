@@ -272,6 +272,7 @@ impl Recovery {
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1).
+    #[inline(always)]
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
         if self.board.outstanding() > 0 {
             return;
@@ -289,6 +290,7 @@ impl Recovery {
     /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.
     /// False where it could not be recorded: then it must not be sent. Check
     /// [`Scoreboard::can_record`] before a segment is built.
+    #[inline(always)]
     #[must_use]
     pub fn on_sent(
         &mut self,
@@ -355,6 +357,7 @@ impl Recovery {
     }
 
     /// Processes an acknowledgment completely, except for sending.
+    #[inline(always)]
     pub fn on_ack(
         &mut self,
         records: &mut SentSegments,
@@ -368,6 +371,7 @@ impl Recovery {
     }
 
     /// The same, in the general case.
+    #[inline(never)]
     fn on_any_ack(
         &mut self,
         records: &mut SentSegments,
@@ -429,7 +433,7 @@ impl Recovery {
 
     /// Clears marks in the stream that were passed: half of the circle later they would mean the
     /// opposite.
-    #[inline]
+    #[inline(always)]
     fn pass_marks(&mut self) {
         let una = self.board.una();
         self.point = self.point.later(una);
@@ -439,7 +443,7 @@ impl Recovery {
 
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
     /// retransmitted or SACKed.
-    #[inline]
+    #[inline(always)]
     fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
         self.phase == RecoveryPhase::Open
             && self.probe.is_none()
@@ -451,6 +455,7 @@ impl Recovery {
     }
 
     /// [`Recovery::on_ack`] for the fast path, without loss detection.
+    #[inline(always)]
     fn on_plain_ack(
         &mut self,
         records: &mut SentSegments,
@@ -600,6 +605,7 @@ impl Recovery {
         self.board.clear(records);
     }
 
+    #[inline(always)]
     fn measure(&mut self, change: &ScoreboardChange, segment: &AckSegment<'_>, flight: u32) {
         let per_round = flight.div_ceil(2 * self.mss);
         // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
@@ -697,6 +703,7 @@ impl Recovery {
         was_fast
     }
 
+    #[inline(always)]
     fn open_window(
         &mut self,
         segment: &AckSegment<'_>,
@@ -768,6 +775,7 @@ impl Recovery {
 
     /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
     /// first, at that time ([`Recovery::timer`]).
+    #[inline(always)]
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == RecoveryPhase::Open

@@ -82,6 +82,7 @@ impl RttEstimator {
     /// Adds one sample. `per_round` is how many samples a round trip is expected to give: half of
     /// the segments in flight with delayed ACKs; 0 and 1 mean one (RFC 7323 appendix G). Ends any
     /// back-off (RFC 6298 section 5.7, Karn).
+    #[inline(always)]
     pub fn sample(&mut self, time: Duration, per_round: u32, now: Instant) {
         let r = u64::try_from(time.as_nanos()).unwrap_or(SAMPLE_MAX).min(SAMPLE_MAX);
         self.latest = r;

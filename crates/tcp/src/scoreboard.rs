@@ -159,6 +159,7 @@ impl Scoreboard {
     /// Records new data: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
     /// bytes. Returns false, without an effect, where [`Scoreboard::can_record`] is false and it
     /// cannot extend the last record.
+    #[inline(always)]
     pub fn on_sent(
         &mut self,
         records: &mut SentSegments,
@@ -330,6 +331,7 @@ impl Scoreboard {
     }
 
     /// Processes an ACK on the fast path.
+    #[inline(always)]
     pub(crate) fn complete(
         &mut self,
         records: &mut SentSegments,
@@ -356,6 +358,7 @@ impl Scoreboard {
         change
     }
 
+    #[inline(never)]
     fn advance(
         &mut self,
         records: &mut SentSegments,
@@ -625,6 +628,7 @@ impl Scoreboard {
 }
 
 /// Passes one newly delivered range to RACK.
+#[inline(always)]
 fn arrived(
     rack: &mut RackState,
     change: &mut ScoreboardChange,

@@ -265,20 +265,6 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::FreeBsd,
-        what: "a FIN behind text is acknowledged at once",
-        why: "with our FIN, or after the delay of any acknowledgment (RFC 9293 section 3.8.6.3), \
-              as on Linux",
-        is: |it| {
-            let none = it.failure.what.starts_with("nothing was sent");
-            let heard = it.inbound().any(|s| s.len > 0);
-            let wants_ack = |s: &Segment| s.has(ACK) && !s.has(FIN) && s.len == 0;
-            none && heard
-                && it.last_inbound(|s| s.has(FIN) && s.len == 0)
-                && it.outbound_wanted().is_some_and(wants_ack)
-        },
-    },
-    Difference {
-        profile: Profile::FreeBsd,
         what: "a SYN is repeated eleven times, in steps of at most 64 seconds",
         why: "steps double up to 120 seconds (RFC 6298 section 2.5), so that there are fewer",
         is: |it| {

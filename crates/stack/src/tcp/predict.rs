@@ -222,7 +222,8 @@ impl Stack {
             Some(reason) => self.stats.drops_in.count(reason),
         }
         if let Some(segment) = reply {
-            self.tcp_reply_on(cx, &plain.flow, segment);
+            let flow = plain.flow;
+            self.tcp_reply_on(cx, &flow, segment);
         }
         self.tcp_transmit(cx);
         Ok(())

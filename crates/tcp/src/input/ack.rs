@@ -15,6 +15,7 @@ use crate::timer::TimerKind;
 
 impl Connection {
     /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
+    #[inline(never)]
     pub(crate) fn on_ack(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -38,6 +39,17 @@ impl Connection {
         if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
+        self.take_ack(cx, segment)
+    }
+
+    /// The same of a synchronized connection, where the number acknowledged is plausible: part of
+    /// the pass over a predicted segment.
+    #[inline(always)]
+    pub(crate) fn take_ack(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+    ) -> Option<InputOutcome> {
         self.note_echo(segment, cx.now);
         self.tell_recovery(cx, segment);
         if self.snd.una.is_before(segment.ack) {
@@ -51,6 +63,7 @@ impl Connection {
 
     /// Whether it is a duplicate ACK (RFC 5681 section 2), which only signals an out-of-order
     /// arrival.
+    #[inline(always)]
     fn is_duplicate(&self, segment: &Segment) -> bool {
         segment.ack == self.snd.una
             && self.snd.una != self.snd.nxt
@@ -60,10 +73,12 @@ impl Connection {
     }
 
     /// SEG.WND in bytes.
+    #[inline(always)]
     fn scaled(&self, segment: &Segment) -> u32 {
         u32::from(segment.window) << self.snd.shift
     }
 
+    #[inline(always)]
     fn take_window(&mut self, segment: &Segment) {
         let window = self.scaled(segment);
         let grew = self.snd.update_window(segment.seq, segment.ack, window);
@@ -75,6 +90,7 @@ impl Connection {
     }
 
     /// Passes the acknowledgment and its SACK blocks to the sender.
+    #[inline(always)]
     fn tell_recovery(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
         if says_nothing && self.recovery.awaits_nothing() {
@@ -103,6 +119,7 @@ impl Connection {
     }
 
     /// Advances `una`.
+    #[inline(always)]
     fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
@@ -115,10 +132,12 @@ impl Connection {
     }
 
     /// State changes on the acknowledgment of our FIN.
+    #[inline(always)]
     fn after_ack(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
-        if !self.snd.fin_acked() {
-            return None;
-        }
+        if self.snd.fin_acked() { self.on_fin_acked(cx) } else { None }
+    }
+
+    fn on_fin_acked(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
         match self.state() {
             TcpState::FinWait1 => {
                 self.step(StateStep::FinAcked);
