@@ -384,10 +384,10 @@ impl Stack {
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
                 let packet = self.tcp_unsent(cx.now, ends, zone, packet);
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
                 while let Some(packet) = rest.pop_front() {
                     self.originate::<A>(packet.len() + A::HEADER_LEN);
-                    self.die_out::<A>(packet, reason);
+                    self.drop_output::<A>(packet, reason);
                 }
                 return;
             }
@@ -599,6 +599,22 @@ impl Sockets<'_> {
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let ends = self.tcp_ends_towards(None, remote)?;
+        self.tcp_open(&ends, settings, owner)
+    }
+
+    /// Opens a connection from this address and port; an unspecified address and port 0 are left to
+    /// the stack.
+    ///
+    /// # Errors
+    /// See [`TcpError`].
+    pub fn tcp_connect_from(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let ends = self.tcp_ends_towards(Some(local), remote)?;
         self.tcp_open(&ends, settings, owner)
     }
 

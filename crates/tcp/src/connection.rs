@@ -612,7 +612,7 @@ impl Connection {
     }
 
     /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
-    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
+    /// the peer has ended is read to its end, in every later state of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
         if self.rcv.fin {
             return Ok(0);

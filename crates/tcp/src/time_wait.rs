@@ -218,10 +218,15 @@ impl TimeWaits {
     /// second old (RFC 6191, applied to the other side). The removed record gives the sequence
     /// number to start beyond.
     pub fn reuse(&mut self, flow: &FlowKey, now: Instant) -> Option<TimeWait> {
-        let record = self.lookup(flow)?;
-        let (_, recent) = record.timestamps?;
-        let old = now.saturating_since(recent.taken_at()) > Duration::from_secs(1);
-        old.then(|| self.remove(flow)).flatten()
+        self.is_reusable(flow, now).then(|| self.remove(flow)).flatten()
+    }
+
+    /// Whether [`TimeWaits::reuse`] would remove the record of these endpoints.
+    pub(crate) fn is_reusable(&self, flow: &FlowKey, now: Instant) -> bool {
+        let stamps = self.lookup(flow).and_then(|record| record.timestamps);
+        stamps.is_some_and(|(_, recent)| {
+            now.saturating_since(recent.taken_at()) > Duration::from_secs(1)
+        })
     }
 
     /// Processes a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.

@@ -47,6 +47,8 @@ struct Entry {
     socket: Socket,
     settings: TcpSettings,
     port: u16,
+    /// The only port that a connection may begin at (`IP_LOCAL_PORT_RANGE` of one).
+    range: Option<u16>,
     /// Closing resets (`SO_LINGER` of no time).
     abortive: bool,
     /// Our side was shut.
@@ -191,6 +193,7 @@ impl Memory {
             settings,
             port: 0,
             backlog: 0,
+            range: None,
             abortive: false,
             shut: false,
             deaf: false,
@@ -320,10 +323,14 @@ impl Memory {
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
         let (remote, owner) = (SocketAddr::new(self.of_socket(self.addresses.1), port), self.owner);
-        let Entry { socket, settings, .. } = self.entry(name)?.clone();
+        let Entry { socket, settings, range, .. } = self.entry(name)?.clone();
+        let local = range.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
         match socket {
             Socket::Fresh => {
-                let opened = self.with(|sockets| sockets.tcp_connect(remote, &settings, owner));
+                let opened = self.with(|sockets| match local {
+                    Some(local) => sockets.tcp_connect_from(local, remote, &settings, owner),
+                    None => sockets.tcp_connect(remote, &settings, owner),
+                });
                 let id = opened.map_err(|error| match error {
                     TcpError::NoRoute(_) => errno("ENETUNREACH"),
                     _ => errno("EADDRNOTAVAIL"),

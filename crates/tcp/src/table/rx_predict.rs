@@ -77,8 +77,8 @@ impl Connection {
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {
-    /// Notes that the network layer has admitted a packet of the connection whose segment arrived
-    /// last, if it has these addresses.
+    /// Notes that the network layer has admitted a packet of the connection that got the last
+    /// segment, if it has these addresses.
     #[inline]
     pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: FlowAdmission) {
         let latest = self.latest();
