@@ -144,7 +144,7 @@ fn one_that_listens_to_a_whole_protocol_wants_every_port_of_it() {
 }
 
 #[test]
-fn a_router_wants_what_is_for_others_and_who_asks_for_an_address_what_may_be_the_answer() {
+fn a_router_wants_what_is_for_others_and_a_dhcp_client_what_may_be_the_answer() {
     let any = |config: &StackConfig| {
         let rig = Rig::new(config);
         let wanted = wants(&rig);

@@ -384,10 +384,10 @@ impl Stack {
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
                 let packet = self.tcp_unsent(cx.now, ends, zone, packet);
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
                 while let Some(packet) = rest.pop_front() {
                     self.originate::<A>(packet.len() + A::HEADER_LEN);
-                    self.die_out::<A>(packet, reason);
+                    self.drop_output::<A>(packet, reason);
                 }
                 return;
             }

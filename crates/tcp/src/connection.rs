@@ -427,8 +427,18 @@ impl Connection {
 
     /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
     /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    #[inline(always)]
     pub(crate) fn segment_room(&self) -> u32 {
-        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        match self.out_of_order.block_count() {
+            0 => self.mss(),
+            blocks => self.room_beside(blocks),
+        }
+    }
+
+    /// The same with so many SACK blocks.
+    #[inline(never)]
+    fn room_beside(&self, blocks: u32) -> u32 {
+        let blocks = if self.agreed.sack { blocks } else { 0 };
         let sack = match blocks.min(self.sack_blocks_max() as u32) {
             0 => 0,
             blocks => 4 + 8 * blocks,
@@ -602,7 +612,7 @@ impl Connection {
     }
 
     /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
-    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
+    /// the peer has ended is read to its end, in every later state of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
         if self.rcv.fin {
             return Ok(0);

@@ -1,8 +1,8 @@
 //! Where scripts of others fail for what Floodwall does on purpose.
 //!
 //! Called by `cargo xtask conformance`. Invariant: a failure is permitted only by a difference of
-//! the script's own profile, whose cause stands in the script at or before the line that failed.
-//! What is not done yet is not here: it is refused with the token that requires it.
+//! the script's own profile, with a cause that stands in the script at or before the line that
+//! failed. What is not done yet is not here: it is refused with the token that requires it.
 
 mod before;
 
@@ -28,7 +28,7 @@ const PROHIBITS: &[&str] = &[
 /// What scripts require that Floodwall does otherwise on purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// The system whose behaviour they expect.
+    /// The system that they are written for.
     pub profile: Profile,
     /// What they require.
     pub what: &'static str,
@@ -79,7 +79,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::Linux,
-        what: "a loss leaves a threshold of 0.7 windows, whatever was in flight",
+        what: "a loss leaves a threshold of 0.7 windows, not of what was in flight",
         why: "of 0.7 of what was in flight (RFC 9438 section 4.6)",
         is: |it| it.found_less("tcpi_snd_ssthresh"),
     },

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::ip;
-use crate::instance::assert_lawful;
+use crate::instance::assert_conserved;
 use crate::link::Kind;
 use crate::namespace::{inside, pause, until};
 use crate::router::{PATIENCE, SIDES, Scene};
@@ -86,7 +86,7 @@ fn assert_passes(scene: &Scene) {
 }
 
 /// Packets dropped for a reason.
-fn died(stat: &Value, reason: &str) -> u64 {
+fn drops_of(stat: &Value, reason: &str) -> u64 {
     let drops = stat["drops"].as_array().unwrap().iter();
     drops.filter(|drop| drop["reason"] == reason).map(|drop| drop["count"].as_u64().unwrap()).sum()
 }
@@ -103,7 +103,7 @@ fn flaps(kind: Kind) {
             let interface = side.interface(kind);
             assert!(ip(&format!("link set {interface} down")));
             pause(Duration::from_millis(150));
-            assert_lawful(&scene.look().expect("it answers"));
+            assert_conserved(&scene.look().expect("it answers"));
             assert!(ip(&format!("link set {interface} up")));
             wait_for_load(&scene);
         }
@@ -111,7 +111,7 @@ fn flaps(kind: Kind) {
         assert_passes(&scene);
         assert!(!scene.has_ended());
         let stat = scene.look().expect("it answers");
-        assert!(died(&stat, "InterfaceDown") > 0, "{:#}", stat["drops"]);
+        assert!(drops_of(&stat, "InterfaceDown") > 0, "{:#}", stat["drops"]);
         let after = scene.resident();
         assert!(after <= before + GROWTH_MAX, "{before} KiB, then {after} KiB");
         scene.end();
@@ -131,7 +131,7 @@ fn deleted(kind: Kind) {
         for own in ROUTER {
             assert!(until(PATIENCE, || left.is_answered(own)), "{own} answers on the other link");
         }
-        let refuses = || scene.look().is_some_and(|stat| died(&stat, "InterfaceDown") > 0);
+        let refuses = || scene.look().is_some_and(|stat| drops_of(&stat, "InterfaceDown") > 0);
         assert!(until(PATIENCE, refuses), "{:#}", scene.look().unwrap_or_default()["drops"]);
         drop(load);
         assert!(!scene.has_ended());
@@ -168,12 +168,12 @@ fn a_router_forwards_again_after_each_flap_of_its_cables() {
 }
 
 #[test]
-fn a_router_whose_tap_is_deleted_under_load_serves_the_other() {
+fn a_router_with_a_tap_deleted_under_load_serves_the_other() {
     deleted(Kind::Tap);
 }
 
 #[test]
-fn a_router_whose_cable_is_deleted_under_load_serves_the_other() {
+fn a_router_with_a_cable_deleted_under_load_serves_the_other() {
     deleted(Kind::Packet);
 }
 

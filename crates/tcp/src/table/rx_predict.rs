@@ -63,7 +63,7 @@ impl Connection {
             return outcome;
         }
         // The number acknowledged lies between what is unacknowledged and what was sent.
-        if let Some(outcome) = self.take_ack(cx, segment) {
+        if let Some(outcome) = self.take_ack(cx, segment, &[]) {
             return outcome;
         }
         self.note_timestamp(segment, cx.now);
@@ -77,8 +77,8 @@ impl Connection {
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {
-    /// Notes that the network layer has admitted a packet of the connection whose segment arrived
-    /// last, if it has these addresses.
+    /// Notes that the network layer has admitted a packet of the connection that got the last
+    /// segment, if it has these addresses.
     #[inline]
     pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: FlowAdmission) {
         let latest = self.latest();

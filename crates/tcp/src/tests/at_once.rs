@@ -1,5 +1,5 @@
-//! A write whose segment leaves at once sends what the same write by the lists sends: the same
-//! bytes at the same times, in both families, with loss, held writes and several connections.
+//! A write with a segment that leaves at once sends what the same write by the lists sends: the
+//! same bytes at the same times, in both families, with loss, held writes and several connections.
 
 use core::time::Duration;
 

@@ -375,7 +375,7 @@ fn router() -> Option<FirstLine> {
 }
 
 #[test]
-fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nothing_else() {
+fn hosts_that_talk_through_a_router_are_known_by_any_port_and_to_nothing_else() {
     let Some(mut line) = router() else { return };
     for v6 in [false, true] {
         for (host, protocol) in [(1, UDP), (3, TCP)] {

@@ -123,7 +123,7 @@ fn an_orphan_waits_a_minute_for_the_peers_fin() {
 }
 
 #[test]
-fn an_orphan_whose_fin_nothing_acknowledges_is_given_up() {
+fn an_orphan_with_an_unacknowledged_fin_is_given_up() {
     // Row 14: Sockstress.
     let (mut peer, id) = open();
     peer.write(id, b"data without acknowledgment");

@@ -138,7 +138,7 @@ fn an_answer_that_acknowledges_another_syn_is_reset_and_ours_goes_on() {
 }
 
 #[test]
-fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_nobodys() {
+fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_ignored() {
     let mut peer = Peer::new(false);
     let id = peer.connect(&TcpSettings::default());
     peer.give(put(R, 0, 0));

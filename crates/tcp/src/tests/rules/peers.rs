@@ -68,7 +68,7 @@ fn closed_by_us(v6: bool, options: TcpOptionSet, released: bool) -> (Peer, u32) 
 }
 
 #[test]
-fn a_client_behind_a_nat_gets_a_port_again_whose_last_connection_we_closed() {
+fn a_client_behind_a_nat_reuses_the_port_of_a_connection_that_we_closed() {
     // RFC 9293 section 3.10.7.3: a peer in SYN-SENT resets what acknowledges another SYN than its
     // own; RFC 1337: no other reset ends TIME-WAIT.
     for v6 in [false, true] {
