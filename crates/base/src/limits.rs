@@ -93,6 +93,10 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others
 /// (RFC 6583 section 7.1).
 pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
+/// Leading bits of an IPv4 source address that count as one requester of neighbours.
+pub const REQUESTER_PREFIX_V4: u8 = 24;
+/// Leading bits of an IPv6 source address that do: a site, which may have any number of links.
+pub const REQUESTER_PREFIX_V6: u8 = 48;
 /// Of the resolved ones, how many may be unverified neighbours: those that solicited us and never
 /// answered a solicitation of ours. Any solicitation costs us an entry; only this many can be taken
 /// that way.

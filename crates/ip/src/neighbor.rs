@@ -16,9 +16,13 @@
 //!
 //! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by any sender that makes
 //!   us send to unused addresses: a scan through us, spoofed sources. When full, the neighbour that
-//!   failed longest ago is evicted; where all are still being resolved, the new packet is dropped
-//!   as `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most
-//!   three seconds a slot; those that are resolved lose nothing.
+//!   failed longest ago is evicted. Where all are still being resolved, one of a source prefix
+//!   (/24, /48; our own traffic is one more) that has two more of them than the prefix of the new
+//!   packet gives way, or one more where a second has passed without an answer; else the new packet
+//!   is dropped, as are those that waited: `NeighborTableFull`. So a prefix that makes us resolve
+//!   few neighbours has its first contact while fewer prefixes than half of the slots flood. Beyond
+//!   that (spoofed sources) newcomers compete for the slots that no neighbour answered in a second,
+//!   256 a second. Neighbours that are resolved lose nothing.
 //! - *Unverified* neighbours ([`NeighborConfig::unknown`]), reachable by any station on the link:
 //!   neighbours that solicited us and have never answered us. When full, the oldest unverified one
 //!   is evicted. Evicting a legitimate one costs one more solicitation. A neighbour with outgoing
@@ -32,7 +36,7 @@
 //! (`NEIGHBOR_PENDING_DIVISOR`); when they do, a neighbour is solicited as always, and of the
 //! packets for it the oldest is dropped, or the new one where none waits: honest traffic loses the
 //! packet that caused the solicitation. Worst work per packet: one keyed hash, at most 64 cells,
-//! one eviction.
+//! eight others compared, one eviction.
 
 mod changes;
 mod index;
@@ -133,6 +137,9 @@ pub enum Resolution {
         /// The packet that was evicted from the queue: drop it as
         /// [`DropReason::NeighborPendingFull`].
         dropped: Option<PacketBuf>,
+        /// What waited for a neighbour that gave way to this one: drop each as
+        /// [`DropReason::NeighborTableFull`].
+        evicted: PacketList,
     },
     /// It is dropped, for this reason.
     Refused(PacketBuf, DropReason),
@@ -261,17 +268,19 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// As [`NeighborCache::lookup`], and where the link address is not known the packet waits.
+    /// `source` is the packet's source address where it came from elsewhere,
+    /// [`Address::UNSPECIFIED`] where it is our own.
     #[inline]
     pub fn resolve(
         &mut self,
         iface: IfIndex,
-        addr: A,
+        (addr, source): (A, A),
         now: Instant,
         packet: PacketBuf,
     ) -> Resolution {
         match self.lookup(iface, addr, now) {
             Some(link_addr) => Resolution::Known(packet, link_addr),
-            None => self.wait(iface, addr, now, packet),
+            None => self.wait(iface, (addr, source), now, packet),
         }
     }
 
@@ -527,39 +536,65 @@ impl<A: Address> NeighborCache<A> {
 
     /// A packet for a neighbour that is not resolved.
     #[cold]
-    fn wait(&mut self, iface: IfIndex, addr: A, now: Instant, packet: PacketBuf) -> Resolution {
+    fn wait(
+        &mut self,
+        iface: IfIndex,
+        (addr, source): (A, A),
+        now: Instant,
+        packet: PacketBuf,
+    ) -> Resolution {
         let found = self.table.find(iface, addr);
         let state = found.and_then(|at| self.table.entry(at));
+        let requester = self.table.requester(iface, source);
         match (found, state.and_then(|e| Some((e.state?, e.until)))) {
             (Some(at), Some((NeighborState::Incomplete, _))) => {
-                Resolution::Waiting { solicit: false, dropped: self.queue(at, packet) }
+                let dropped = self.queue(at, packet);
+                Resolution::Waiting { solicit: false, dropped, evicted: PacketList::new() }
             }
             (Some(_), Some((NeighborState::Failed, until))) if now < until => {
                 Resolution::Refused(packet, DropReason::NeighborUnreachable)
             }
-            (Some(at), Some(_)) => self.ask(at, now, packet),
+            (Some(at), Some(_)) => self.ask(at, requester, now, packet),
             _ => {
                 if usize::from(iface.0) >= self.table.config.interfaces {
                     return Resolution::Refused(packet, DropReason::InterfaceUnknown);
                 }
+                let room = self.room_for(iface, requester);
                 let made =
-                    self.table.room_for_unresolved(iface).then(|| self.table.create(iface, addr));
-                match made.flatten() {
-                    Some(at) => self.ask(at, now, packet),
-                    None => Resolution::Refused(packet, DropReason::NeighborTableFull),
+                    room.and_then(|evicted| Some((evicted, self.table.create(iface, addr)?)));
+                let Some((gone, at)) = made else {
+                    return Resolution::Refused(packet, DropReason::NeighborTableFull);
+                };
+                let mut resolution = self.ask(at, requester, now, packet);
+                if let Resolution::Waiting { evicted, .. } = &mut resolution {
+                    *evicted = gone;
                 }
+                resolution
             }
         }
     }
 
+    /// Makes room for another unresolved neighbour; returned is what waited for the one that gave
+    /// way.
+    fn room_for(&mut self, iface: IfIndex, requester: u16) -> Option<PacketList> {
+        if self.table.room_for_unresolved(iface) {
+            return Some(PacketList::new());
+        }
+        let at = self.table.over_share(iface, requester)?;
+        let packets = self.take_waiting(at);
+        self.table.discard(at);
+        Some(packets)
+    }
+
     /// Starts to resolve a neighbour, with the first packet that waits for it.
-    fn ask(&mut self, at: u32, now: Instant, packet: PacketBuf) -> Resolution {
+    fn ask(&mut self, at: u32, requester: u16, now: Instant, packet: PacketBuf) -> Resolution {
         if let Some(entry) = self.table.entry_mut(at) {
             entry.solicits = 1;
         }
+        self.table.set_requester(at, requester);
         let dropped = self.queue(at, packet);
         self.enter(at, NeighborState::Incomplete, now);
-        Resolution::Waiting { solicit: true, dropped }
+        Resolution::Waiting { solicit: true, dropped, evicted: PacketList::new() }
     }
 
     /// Lets a packet wait. The oldest makes room (RFC 4861 section 7.2.2), also where all packets

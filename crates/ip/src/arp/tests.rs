@@ -57,7 +57,7 @@ impl World {
     /// A packet of ours waits for a neighbour.
     fn asks_for(&mut self, addr: Ipv4Addr) {
         let packet = self.pool.packet_from(b"waits").unwrap();
-        let waits = self.cache.resolve(IfIndex(1), addr, self.now, packet);
+        let waits = self.cache.resolve(IfIndex(1), (addr, Ipv4Addr::UNSPECIFIED), self.now, packet);
         assert!(matches!(waits, Resolution::Waiting { solicit: true, .. }));
     }
 

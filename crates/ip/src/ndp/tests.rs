@@ -78,7 +78,7 @@ impl World {
 
     fn asks_for(&mut self, addr: Ipv6Addr) {
         let packet = self.pool.packet_from(b"waits").unwrap();
-        let waits = self.cache.resolve(IfIndex(1), addr, self.now, packet);
+        let waits = self.cache.resolve(IfIndex(1), (addr, Ipv6Addr::UNSPECIFIED), self.now, packet);
         assert!(matches!(waits, Resolution::Waiting { solicit: true, .. }));
     }
 

@@ -2,10 +2,14 @@
 //!
 //! Called by `neighbor.rs` alone, which decides what an entry becomes. Invariants: an entry is in
 //! the list of its state and history, or in the list of free ones; an interface's counts are those
-//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet.
-//! Evicting and making an entry cost constant time.
+//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet,
+//! but for one that is being resolved, whose packets are taken first. Evicting and making an entry
+//! cost constant time.
 
-use floodwall_base::{Address, HashKey, IfIndex, IndexLists, Instant, MacAddr, TimerWheel};
+use floodwall_base::limits::{REQUESTER_PREFIX_V4, REQUESTER_PREFIX_V6};
+use floodwall_base::{
+    Address, Family, HashKey, IfIndex, IndexLists, Instant, MacAddr, Prefix, TimerWheel,
+};
 use floodwall_packet::PacketList;
 
 use super::NeighborConfig;
@@ -25,6 +29,8 @@ pub(super) struct NeighborEntry<A> {
     pub(super) proven: bool,
     /// Solicitations sent since it became incomplete or probed.
     pub(super) solicits: u8,
+    /// The cell of the source prefix that made us resolve it.
+    requester: u16,
     hash: u32,
     /// Reachable: how long. Failed: how long it is not solicited again.
     pub(super) until: Instant,
@@ -41,6 +47,7 @@ impl<A: Address> NeighborEntry<A> {
             is_router: false,
             proven: false,
             solicits: 0,
+            requester: 0,
             hash: 0,
             until: Instant::ORIGIN,
             pending: PacketList::new(),
@@ -59,6 +66,7 @@ impl<A: Address> NeighborEntry<A> {
     const fn standing(&self) -> NeighborStanding {
         let share = match self.state {
             Some(NeighborState::Failed) => Some(NeighborShare::Failed),
+            Some(NeighborState::Incomplete) => Some(NeighborShare::Incomplete),
             Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe)
                 if !self.proven =>
             {
@@ -67,7 +75,7 @@ impl<A: Address> NeighborEntry<A> {
             Some(NeighborState::Stale | NeighborState::Unreachable) => Some(NeighborShare::Stale),
             _ => None,
         };
-        NeighborStanding { state: self.state, share }
+        NeighborStanding { state: self.state, share, requester: self.requester }
     }
 }
 
@@ -80,16 +88,24 @@ enum NeighborShare {
     Stale = 1,
     /// Never answered us.
     Unverified = 2,
+    /// Being resolved.
+    Incomplete = 3,
 }
 
 /// Lists of one interface.
-const INTERFACE_LISTS: u32 = 3;
+const INTERFACE_LISTS: u32 = 4;
+/// Cells of one interface, among which the source prefixes that make us resolve neighbours are
+/// spread by a keyed hash.
+const REQUESTER_CELLS: usize = 1024;
+/// How many neighbours are compared at most to find one over its requester's share.
+const COMPARED_MAX: usize = 8;
 
 /// What an entry counts as.
 #[derive(Clone, Copy)]
 struct NeighborStanding {
     state: Option<NeighborState>,
     share: Option<NeighborShare>,
+    requester: u16,
 }
 
 /// How many entries of each sort an interface has.
@@ -121,6 +137,8 @@ pub(super) struct NeighborTable<A> {
     /// [`INTERFACE_LISTS`] lists of each interface, then the list of free entries.
     lists: IndexLists,
     counts: Box<[NeighborCounts]>,
+    /// Unresolved neighbours of each requester: [`REQUESTER_CELLS`] of each interface.
+    requested: Box<[u16]>,
     pub(super) wheel: TimerWheel,
     key: HashKey,
     /// Of the owner of a copy.
@@ -140,6 +158,7 @@ impl<A: Address> NeighborTable<A> {
             index: NeighborIndex::new(capacity),
             lists,
             counts: vec![NeighborCounts::default(); config.interfaces].into(),
+            requested: vec![0; config.interfaces * REQUESTER_CELLS].into(),
             wheel: TimerWheel::new(capacity, now),
             key,
             changes: None,
@@ -252,6 +271,49 @@ impl<A: Address> NeighborTable<A> {
         counts.unresolved < self.config.unresolved || self.evict(iface, NeighborShare::Failed)
     }
 
+    /// The cell of the prefix that this source address is in, on an interface.
+    pub(super) fn requester(&self, iface: IfIndex, source: A) -> u16 {
+        let len = match A::FAMILY {
+            Family::V4 => REQUESTER_PREFIX_V4,
+            Family::V6 => REQUESTER_PREFIX_V6,
+        };
+        let prefix = Prefix::new(source, len).map_or(source, Prefix::addr);
+        (self.hash(iface, prefix) as usize % REQUESTER_CELLS) as u16
+    }
+
+    /// From now on the neighbour counts as this requester's.
+    pub(super) fn set_requester(&mut self, at: u32, requester: u16) {
+        let Some(entry) = self.entry_mut(at) else { return };
+        let (iface, before) = (entry.iface, entry.standing());
+        entry.requester = requester;
+        let after = entry.standing();
+        self.count(iface, before, usize::MAX);
+        self.count(iface, after, 1);
+    }
+
+    /// A neighbour that is being resolved and gives way to one for this requester: one whose
+    /// requester has two more of them at least, or one more where the neighbour has not answered
+    /// its first solicitation in time. Of the first few only; these are last from now on.
+    pub(super) fn over_share(&mut self, iface: IfIndex, requester: u16) -> Option<u32> {
+        let own = self.requested_by(iface, requester);
+        let list = list_of(iface, NeighborShare::Incomplete);
+        for _ in 0..COMPARED_MAX {
+            let at = self.lists.first(list)?;
+            let entry = self.entry(at)?;
+            let others = self.requested_by(iface, entry.requester);
+            let silent = entry.solicits > 1;
+            if others > own + u16::from(!silent) {
+                return Some(at);
+            }
+            self.lists.push_back(list, at);
+        }
+        None
+    }
+
+    fn requested_by(&self, iface: IfIndex, requester: u16) -> u16 {
+        self.requested.get(cell_of(iface, requester)).copied().unwrap_or(0)
+    }
+
     /// Makes room for another resolved neighbour: an unverified one is evicted, else the least
     /// recently used stale one.
     pub(super) fn room_for_resolved(&mut self, iface: IfIndex) -> bool {
@@ -286,6 +348,11 @@ impl<A: Address> NeighborTable<A> {
         if let Some(counts) = self.counts.get_mut(usize::from(iface.0)) {
             counts.add(standing, n);
         }
+        let is_unresolved = standing.state.is_some_and(|state| !state.is_resolved());
+        let requested = self.requested.get_mut(cell_of(iface, standing.requester));
+        if let Some(requested) = requested.filter(|_| is_unresolved) {
+            *requested = requested.wrapping_add(n as u16);
+        }
     }
 
     const fn free_list(&self) -> u32 {
@@ -306,14 +373,29 @@ impl<A: Address> NeighborTable<A> {
             used += mine().count();
             assert_eq!((counts.resolved, counts.unresolved), (resolved, mine().count() - resolved));
             assert!(resolved <= config.resolved() && counts.unresolved <= config.unresolved);
-            for share in [NeighborShare::Failed, NeighborShare::Stale, NeighborShare::Unverified] {
+            let requested = |cell: usize| {
+                let of = |e: &&NeighborEntry<A>| usize::from(e.requester) == cell;
+                mine().filter(|e| !e.state.unwrap().is_resolved()).filter(of).count()
+            };
+            let own = usize::from(iface.0) * REQUESTER_CELLS;
+            let cells = &self.requested[own..own + REQUESTER_CELLS];
+            if counts.unresolved > 0 {
+                let sum: usize = cells.iter().map(|n| usize::from(*n)).sum();
+                assert_eq!(sum, counts.unresolved);
+                mine().for_each(|e| {
+                    let cell = usize::from(e.requester);
+                    assert_eq!(usize::from(cells[cell]), requested(cell));
+                });
+            }
+            use NeighborShare::{Failed, Incomplete, Stale, Unverified};
+            for share in [Failed, Stale, Unverified, Incomplete] {
                 let listed: Vec<u32> = self.lists.iter(list_of(iface, share)).collect();
                 let standing = mine().filter(|e| e.standing().share == Some(share)).count();
                 assert_eq!(listed.len(), standing);
                 for at in listed {
                     let entry = self.entry(at).unwrap();
                     assert!(entry.iface == iface && entry.standing().share == Some(share));
-                    assert!(entry.pending.is_empty());
+                    assert!(share == Incomplete || entry.pending.is_empty());
                 }
             }
             let unknown = mine().filter(|e| e.standing().share == Some(NeighborShare::Unverified));
@@ -330,6 +412,11 @@ impl<A: Address> NeighborTable<A> {
             }
         }
     }
+}
+
+/// Where an interface's count of a requester is.
+const fn cell_of(iface: IfIndex, requester: u16) -> usize {
+    iface.0 as usize * REQUESTER_CELLS + requester as usize
 }
 
 const fn list_of(iface: IfIndex, share: NeighborShare) -> u32 {

@@ -19,17 +19,25 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An address of either family by number.
 trait Nth: Address {
     fn nth(n: u32) -> Self;
+    /// The first address of a source prefix by number.
+    fn requester(prefix: u32) -> Self;
 }
 
 impl Nth for Ipv4Addr {
     fn nth(n: u32) -> Self {
         Self::from_bits(0x0a00_0000 + n)
     }
+    fn requester(prefix: u32) -> Self {
+        Self::from_bits(0xc000_0000 + (prefix << 8))
+    }
 }
 
 impl Nth for Ipv6Addr {
     fn nth(n: u32) -> Self {
         Self::from_bits(0xfd00 << 112 | u128::from(n))
+    }
+    fn requester(prefix: u32) -> Self {
+        Self::from_bits(0x2001 << 112 | u128::from(prefix) << 80)
     }
 }
 
@@ -88,10 +96,15 @@ impl<A: Nth> World<A> {
         Self::with(NeighborConfig::for_interfaces(3))
     }
 
-    /// Sends a packet to the neighbour `n`.
+    /// Sends a packet of our own to the neighbour `n`.
     fn send(&mut self, n: u32) -> Outcome {
+        self.send_for(A::UNSPECIFIED, n)
+    }
+
+    /// Forwards a packet of this source to the neighbour `n`.
+    fn send_for(&mut self, source: A, n: u32) -> Outcome {
         let packet = self.pool.packet_from(&n.to_be_bytes()).unwrap();
-        match self.cache.resolve(ONE, A::nth(n), self.now, packet) {
+        match self.cache.resolve(ONE, (A::nth(n), source), self.now, packet) {
             Resolution::Known(_, link_addr) => Outcome::To(link_addr),
             Resolution::Waiting { solicit: true, .. } => Outcome::Asks,
             Resolution::Waiting { dropped: Some(_), .. } => Outcome::Replaces,

@@ -284,12 +284,13 @@ impl Stack {
                 None => self.hand_out::<A>(cx, packet),
             };
         }
-        match A::neighbors(self).resolve(iface, next_hop, cx.now, packet) {
+        match A::neighbors(self).resolve(iface, (next_hop, A::UNSPECIFIED), cx.now, packet) {
             Resolution::Known(packet, neighbor) => {
                 self.frame::<A>(cx, packet, mac, neighbor, learn);
             }
-            Resolution::Waiting { solicit, dropped } => {
+            Resolution::Waiting { solicit, dropped, evicted } => {
                 (self.stats.pending, self.memory.has_moved) = (self.stats.pending + 1, true);
+                self.drop_evicted::<A>(evicted);
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
                     self.drop_output::<A>(dropped, DropReason::NeighborPendingFull);
@@ -299,6 +300,14 @@ impl Stack {
                 }
             }
             Resolution::Refused(packet, reason) => self.drop_output::<A>(packet, reason),
+        }
+    }
+
+    /// Drops what waited for a neighbour that gave way to another.
+    pub(crate) fn drop_evicted<A: IpFamily>(&mut self, mut evicted: PacketList) {
+        while let Some(packet) = evicted.pop_front() {
+            self.stats.pending -= 1;
+            self.drop_output::<A>(packet, DropReason::NeighborTableFull);
         }
     }
 

@@ -34,6 +34,63 @@ fn a_million_unknown_destinations_evict_no_resolved_neighbour() {
     unresolved_flood::<Ipv6Addr>();
 }
 
+/// Prefixes that sweep: half of the slots less than one each.
+const SWEEPING: u32 = NEIGHBORS_INCOMPLETE_MAX as u32 / 2 - 1;
+
+fn sweeping_prefixes<A: Nth>(prefixes: u32, sweeps_first: Duration) -> [Outcome; 2] {
+    let mut world = World::<A>::new();
+    let sweep = |world: &mut World<A>, from: u32| {
+        for n in from..from + 20_000 {
+            let source = A::requester(n % prefixes);
+            world.send_for(source, 10_000 + n);
+        }
+        world.cache.table.assert_sound();
+    };
+    sweep(&mut world, 0);
+    world.pass(sweeps_first);
+    let quiet = A::requester(5000);
+    let asks = world.send_for(quiet, 7);
+    sweep(&mut world, 20_000);
+    let waits = world.send_for(quiet, 7);
+    if waits == Outcome::Waits {
+        assert_eq!(world.answers(7), 2, "both packets leave");
+        sweep(&mut world, 40_000);
+        assert_eq!(world.send_for(quiet, 7), Outcome::To(mac(7)));
+    }
+    [asks, waits]
+}
+
+fn quiet_prefix<A: Nth>() {
+    for prefixes in [1, 10, SWEEPING * 9 / 10] {
+        let moment = Duration::from_millis(5);
+        let outcome = sweeping_prefixes::<A>(prefixes, moment);
+        assert_eq!(outcome, [Outcome::Asks, Outcome::Waits], "{prefixes}");
+    }
+    // Of as many prefixes as there are slots each has its share: it is refused, but not where the
+    // others have not answered for a second.
+    let full = Outcome::Dies(DropReason::NeighborTableFull);
+    let many = 100 * NEIGHBORS_INCOMPLETE_MAX as u32;
+    assert_eq!(sweeping_prefixes::<A>(many, Duration::from_millis(5))[0], full);
+    assert_eq!(sweeping_prefixes::<A>(many, Duration::from_millis(1100))[0], Outcome::Asks);
+}
+
+#[test]
+fn a_prefix_with_few_unresolved_neighbours_resolves_another_beside_prefixes_that_sweep() {
+    quiet_prefix::<Ipv4Addr>();
+    quiet_prefix::<Ipv6Addr>();
+}
+
+#[test]
+fn ipv6_sources_spread_over_one_site_are_one_requester() {
+    let mut world = World::<Ipv6Addr>::new();
+    for n in 0..20_000 {
+        let site = Ipv6Addr::requester(1).to_bits();
+        world.send_for(Ipv6Addr::from_bits(site | u128::from(n) << 64), 10_000 + n);
+    }
+    assert_eq!(world.send_for(Ipv6Addr::requester(2), 7), Outcome::Asks);
+    world.cache.table.assert_sound();
+}
+
 fn unverified_packet_flood<A: Nth>() {
     let mut world = World::<A>::new();
     let honest = 700;
@@ -147,7 +204,12 @@ fn interfaces_do_not_share_their_bounds() {
     assert_eq!(world.send(3), Outcome::Dies(DropReason::NeighborTableFull));
     let mut send = |iface: u16| {
         let packet = world.pool.packet_from(b"x").unwrap();
-        match world.cache.resolve(IfIndex(iface), Ipv4Addr::nth(3), world.now, packet) {
+        match world.cache.resolve(
+            IfIndex(iface),
+            (Ipv4Addr::nth(3), Ipv4Addr::UNSPECIFIED),
+            world.now,
+            packet,
+        ) {
             Resolution::Waiting { solicit, .. } => Ok(solicit),
             Resolution::Refused(_, reason) => Err(reason),
             Resolution::Known(..) => panic!("no answer was sent"),

@@ -26,7 +26,8 @@ fn the_newest_packets_wait_and_the_oldest_is_dropped() {
     let mut world = World::<Ipv6Addr>::new();
     for n in 0..5_u8 {
         let packet = world.pool.packet_from(&[n]).unwrap();
-        match world.cache.resolve(ONE, Ipv6Addr::nth(7), world.now, packet) {
+        match world.cache.resolve(ONE, (Ipv6Addr::nth(7), Ipv6Addr::UNSPECIFIED), world.now, packet)
+        {
             // It is for the caller to count it as `DropReason::NeighborPendingFull`.
             Resolution::Waiting { dropped: Some(oldest), .. } => {
                 assert_eq!(oldest.first(), [n - NEIGHBOR_PENDING_MAX as u8]);

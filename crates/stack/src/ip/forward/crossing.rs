@@ -27,6 +27,8 @@ pub(crate) trait CrossingPacket: IpFamily {
         packet: PacketBuf,
         ascent: RxMeta<Self>,
     );
+    /// The source address of a packet with its header at `l3`.
+    fn source(stack: &mut Stack, packet: &PacketBuf, l3: usize) -> Option<Self>;
     /// Parses the header of a packet that begins with it.
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>>;
 }
@@ -47,6 +49,10 @@ impl CrossingPacket for Ipv4Addr {
         ascent: RxMeta<Self>,
     ) {
         stack.local_input_v4(cx, packet, ascent);
+    }
+    fn source(stack: &mut Stack, packet: &PacketBuf, l3: usize) -> Option<Self> {
+        let access = &mut stack.stats.access;
+        packet.header_array(l3 + 12, &mut [0; 4], access).map(|bytes| Self::from(*bytes))
     }
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
@@ -70,6 +76,10 @@ impl CrossingPacket for Ipv6Addr {
         ascent: RxMeta<Self>,
     ) {
         stack.local_input_v6(cx, packet, ascent);
+    }
+    fn source(stack: &mut Stack, packet: &PacketBuf, l3: usize) -> Option<Self> {
+        let access = &mut stack.stats.access;
+        packet.header_array(l3 + 8, &mut [0; 16], access).map(|bytes| Self::from(*bytes))
     }
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;

@@ -66,6 +66,7 @@ impl Stack {
         if self.is_follower() {
             return self.hand_transit::<A>(cx, packet);
         }
+        let source = A::source(self, &packet, l3).unwrap_or(A::UNSPECIFIED);
         if !self.lower::<A>(cx, &mut packet, l3) {
             return self.drop_ip::<A>(packet, DropReason::NoBuffer);
         }
@@ -73,12 +74,13 @@ impl Stack {
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
         // Fragmentation is deferred to departure: until then one packet waits.
-        match A::neighbors(self).resolve(way.iface, next_hop, cx.now, packet) {
+        match A::neighbors(self).resolve(way.iface, (next_hop, source), cx.now, packet) {
             Resolution::Known(packet, _) => {
                 self.drop_output::<A>(packet, DropReason::NeighborUnreachable);
             }
-            Resolution::Waiting { solicit, dropped } => {
+            Resolution::Waiting { solicit, dropped, evicted } => {
                 self.stats.pending += 1;
+                self.drop_evicted::<A>(evicted);
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
                     self.drop_output::<A>(dropped, DropReason::NeighborPendingFull);
