@@ -131,7 +131,7 @@ fn floods_that_end_at_the_interface_are_told() {
         let mut after = later();
         after.devices[0].stats.insert(stat.to_owned(), 50_000);
         is(&after, TroubleKind::Attack, name, "");
-        assert_eq!(explained(&after)[0].evidence, [format!("{stat} 25.0k/s")]);
+        assert_eq!(explained(&after)[0].evidence[0], format!("{stat} 25.0k/s"));
     }
     // SYNs of clients that open connections are none.
     let mut after = later();
