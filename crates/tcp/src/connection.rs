@@ -32,7 +32,7 @@ use crate::rtt::RttConfig;
 use crate::segment::Segment;
 use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
-use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::settings::{Acknowledge, KeepaliveTimes, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
@@ -198,7 +198,7 @@ pub(crate) struct Connection {
     pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<EcnRequest>,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
     pub(crate) recovery: Recovery,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
@@ -302,7 +302,7 @@ impl Connection {
             syn_answered: false,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(EcnRequest::of),
+            keepalive: settings.keepalive.map(KeepaliveTimes::of),
             wishes: UserOptions::of(settings),
             path: start.path.clone(),
         }
@@ -427,8 +427,18 @@ impl Connection {
 
     /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
     /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    #[inline(always)]
     pub(crate) fn segment_room(&self) -> u32 {
-        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        match self.out_of_order.block_count() {
+            0 => self.mss(),
+            blocks => self.room_beside(blocks),
+        }
+    }
+
+    /// The same with so many SACK blocks.
+    #[inline(never)]
+    fn room_beside(&self, blocks: u32) -> u32 {
+        let blocks = if self.agreed.sack { blocks } else { 0 };
         let sack = match blocks.min(self.sack_blocks_max() as u32) {
             0 => 0,
             blocks => 4 + 8 * blocks,

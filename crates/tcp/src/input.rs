@@ -171,7 +171,8 @@ impl Connection {
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
-        self.answer(cx, segment);
+        let segment = *segment;
+        self.answer(cx, &segment);
         Some(InputOutcome::Dropped(DropReason::TcpTimestamp))
     }
 

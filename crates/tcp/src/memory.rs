@@ -328,9 +328,23 @@ impl ConnectionMemory {
     /// What the connection at `index` may currently hold.
     #[inline(always)]
     pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
+        if self.held < self.limit / LITTLE_DIVISOR {
+            let free = self.limit - self.held;
+            let usual = (free - self.limit / OTHERS_DIVISOR) / FREE_DIVISOR;
+            let grown = (free - self.limit / KEPT_DIVISOR) / FREE_DIVISOR;
+            let both = usual.min(u64::from(HALF_LIMIT_FIRST)).max(grown);
+            let both = both.min(u64::from(u32::MAX)) as u32;
+            let both = both.max(HALF_FLOOR);
+            return ConnectionAllowance { receive: both, send: both, is_scarce: false };
+        }
+        self.allowance_of_share(index)
+    }
+
+    /// The same where more than a little is in use.
+    #[inline(never)]
+    fn allowance_of_share(&self, index: u32) -> ConnectionAllowance {
         let free = self.limit.saturating_sub(self.held);
-        let is_little = self.held < self.limit / LITTLE_DIVISOR;
-        let share = if is_little { None } else { self.fair_share(index) };
+        let share = self.fair_share(index);
         let missing = match share {
             Some((share, held)) if !self.has_plenty() => share.saturating_sub(held),
             _ => 0,

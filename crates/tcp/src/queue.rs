@@ -97,6 +97,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
 
     /// As [`ByteQueue::push`]; a chunk with mostly empty memory is copied behind the last byte of
     /// the newest one where that has room (coalescing). Returns whether it was copied.
+    #[inline(always)]
     pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
         let (len, held) = (chunk.len(), chunk.held_size());
         if is_sparse_in(len, held)
@@ -310,7 +311,17 @@ impl<const OWN: bool> ByteQueue<OWN> {
     }
 
     /// Removes the `n` oldest bytes.
-    pub(crate) fn consume(&mut self, mut n: u32) {
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, n: u32) {
+        // Mostly all of it is one chunk.
+        if n == self.bytes && self.list.is_empty() {
+            (self.bytes, self.held, self.newest) = (0, 0, None);
+            return;
+        }
+        self.consume_chunks(n);
+    }
+
+    fn consume_chunks(&mut self, mut n: u32) {
         while n > 0
             && let Some(mut chunk) = self.pop()
         {

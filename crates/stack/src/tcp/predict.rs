@@ -134,7 +134,7 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
 impl PlainSegment {
     /// Whether the checksum is right; `ends` is the sum of the flow's addresses, protocol and
     /// ports.
-    #[inline]
+    #[inline(always)]
     fn verifies(&self, packet: &PacketBuf, ends: InternetSum) -> bool {
         if packet.checksum_state() != ChecksumState::Unverified {
             return true;

@@ -4,6 +4,7 @@
 use floodwall_base::DropReason;
 use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::SackBlock;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext};
@@ -39,19 +40,20 @@ impl Connection {
         if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
-        self.take_ack(cx, segment)
+        self.take_ack(cx, segment, &segment.options.sack)
     }
 
-    /// The same of a synchronized connection, where the number acknowledged is plausible: part of
-    /// the pass over a predicted segment.
+    /// The same of a synchronized connection, where the number acknowledged is plausible, with the
+    /// segment's SACK blocks: part of the pass over a predicted segment.
     #[inline(always)]
     pub(crate) fn take_ack(
         &mut self,
         cx: &mut ConnectionContext<'_>,
         segment: &Segment,
+        sack: &[Option<SackBlock>],
     ) -> Option<InputOutcome> {
         self.note_echo(segment, cx.now);
-        self.tell_recovery(cx, segment);
+        self.tell_recovery(cx, segment, sack);
         if self.snd.una.is_before(segment.ack) {
             self.on_new_ack(cx, segment);
         }
@@ -91,14 +93,19 @@ impl Connection {
 
     /// Passes the acknowledgment and its SACK blocks to the sender.
     #[inline(always)]
-    fn tell_recovery(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
-        let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
+    fn tell_recovery(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        sack: &[Option<SackBlock>],
+    ) {
+        let says_nothing = segment.ack == self.snd.una && sack.first().is_none_or(Option::is_none);
         if says_nothing && self.recovery.awaits_nothing() {
             return;
         }
         let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
         let is_duplicate = self.is_duplicate(segment);
-        let sack: &[_] = if self.agreed.sack { &segment.options.sack } else { &[] };
+        let sack = if self.agreed.sack { sack } else { &[] };
         let told = AckSegment {
             ack: segment.ack,
             sack,

@@ -63,7 +63,7 @@ impl Connection {
             return outcome;
         }
         // The number acknowledged lies between what is unacknowledged and what was sent.
-        if let Some(outcome) = self.take_ack(cx, segment) {
+        if let Some(outcome) = self.take_ack(cx, segment, &[]) {
             return outcome;
         }
         self.note_timestamp(segment, cx.now);
