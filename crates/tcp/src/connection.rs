@@ -32,7 +32,7 @@ use crate::rtt::RttConfig;
 use crate::segment::Segment;
 use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
-use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::settings::{Acknowledge, KeepaliveTimes, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
@@ -198,7 +198,7 @@ pub(crate) struct Connection {
     pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<EcnRequest>,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
     pub(crate) recovery: Recovery,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
@@ -302,7 +302,7 @@ impl Connection {
             syn_answered: false,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(EcnRequest::of),
+            keepalive: settings.keepalive.map(KeepaliveTimes::of),
             wishes: UserOptions::of(settings),
             path: start.path.clone(),
         }

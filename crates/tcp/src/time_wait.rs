@@ -221,6 +221,13 @@ impl TimeWaits {
         self.is_reusable(flow, now).then(|| self.remove(flow)).flatten()
     }
 
+    /// The same for a port that was asked for: timestamps are enough, however young, as on Linux; a
+    /// program that names its port cannot take another.
+    pub(crate) fn reuse_requested(&mut self, flow: &FlowKey) -> Option<TimeWait> {
+        let is_stamped = self.lookup(flow)?.timestamps.is_some();
+        is_stamped.then(|| self.remove(flow)).flatten()
+    }
+
     /// Whether [`TimeWaits::reuse`] would remove the record of these endpoints.
     pub(crate) fn is_reusable(&self, flow: &FlowKey, now: Instant) -> bool {
         let stamps = self.lookup(flow).and_then(|record| record.timestamps);

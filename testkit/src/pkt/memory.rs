@@ -11,6 +11,7 @@ mod times;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
@@ -32,6 +33,8 @@ use super::script::Script;
 /// Bytes of a listener's and a client's buffers, unless a script sets another size: a window of
 /// 65535 in SYNs, as Linux has it.
 const BUFFER: u32 = 262_144;
+/// The ports of connections that are opened, unless a script sets one, as Linux has them.
+const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 
 /// What a script's descriptor is.
 #[derive(Clone, Debug)]
@@ -323,8 +326,11 @@ impl Memory {
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
         let (remote, owner) = (SocketAddr::new(self.of_socket(self.addresses.1), port), self.owner);
-        let Entry { socket, settings, range, .. } = self.entry(name)?.clone();
-        let local = range.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
+        let Entry { socket, settings, range, port, .. } = self.entry(name)?.clone();
+        let asked = Some(port).filter(|port| *port > 0);
+        let local = asked.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
+        let ports = range.map_or(EPHEMERAL, |port| port..=port);
+        let _ = self.with(|sockets| sockets.tcp_with(|tcp, _| tcp.set_ephemeral(ports)));
         match socket {
             Socket::Fresh => {
                 let opened = self.with(|sockets| match local {

@@ -4,6 +4,7 @@
 //! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
@@ -94,6 +95,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         Ok((id, segment))
     }
 
+    /// The ports among which connections that are opened from now on get theirs.
+    pub fn set_ephemeral(&mut self, ports: RangeInclusive<u16>) {
+        self.config.ephemeral = ports;
+    }
+
     /// Makes a connection that opens actively; the caller settles it.
     fn begin(
         &mut self,
@@ -153,7 +159,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             let is_open = self.find_hashed(&flow, hash).is_some();
             let may = timestamps && !is_open;
-            let record = may.then(|| self.time_waits.reuse(&flow, lend.now)).flatten();
+            let record = may.then(|| self.time_waits.reuse_requested(&flow)).flatten();
             return record.map(|record| (port, hash, Some(record))).ok_or(OpenError::InUse);
         }
         let comes_home = |port| match &self.steering {

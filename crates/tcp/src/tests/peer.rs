@@ -164,9 +164,18 @@ impl Peer {
         &mut self,
         settings: &TcpSettings,
     ) -> Result<ConnectionId, OpenError> {
+        self.try_connect_from(0, settings)
+    }
+
+    /// The same from this port.
+    pub(super) fn try_connect_from(
+        &mut self,
+        port: u16,
+        settings: &TcpSettings,
+    ) -> Result<ConnectionId, OpenError> {
         let (ours, theirs) = self.addrs();
         let ends = ConnectionAddrs {
-            local: (ours, 0).into(),
+            local: (ours, port).into(),
             remote: (theirs, PEER_PORT).into(),
             zone: IfIndex::default(),
             mtu: self.mtu,

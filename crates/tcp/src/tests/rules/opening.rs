@@ -376,10 +376,19 @@ fn a_port_in_time_wait_is_used_again_where_timestamps_tell_the_connections_apart
         assert_eq!(peer.state(id), TcpState::Established);
         assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort), "it is open");
 
+        // A port that is asked for is given at once.
+        let (mut peer, end) = one_port_in_time_wait(v6, stamped, &settings);
+        assert_eq!(peer.try_connect_from(50_000, &bare), Err(OpenError::InUse));
+        let id = peer.try_connect_from(50_000, &settings).unwrap();
+        let iss = peer.host.tcp.named(id).unwrap().snd.iss;
+        assert!((end + 65_536).is_before(iss), "beyond the old one's numbers");
+        assert_eq!(peer.try_connect_from(50_000, &settings), Err(OpenError::InUse), "it is open");
+
         // Without timestamps nothing tells old segments from new ones for two lifetimes.
         let (mut peer, _) = one_port_in_time_wait(v6, TcpOptionSet::NONE, &settings);
         peer.wait(Duration::from_secs(50));
         assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort));
+        assert_eq!(peer.try_connect_from(50_000, &settings), Err(OpenError::InUse));
         peer.wait(Duration::from_secs(11));
         assert!(peer.try_connect(&settings).is_ok(), "TIME-WAIT is over");
     }

@@ -442,5 +442,13 @@ fn nodelay_sends_what_waits_however_it_is_set() {
         let out = peer.with(|tcp, now| tcp.configure(id, &nodelay, now).unwrap());
         assert_eq!(out.len(), 1);
         assert_eq!(out[0].data, b"second");
+        // Once also what a cork holds back, which stays (tcp(7)).
+        let corked = TcpSettings { cork: true, ..TcpSettings::default() };
+        let (mut peer, id) = Peer::accepted(v6, &corked, TcpOptionSet::NONE);
+        assert!(peer.write(id, b"first").is_empty(), "the cork");
+        let nodelay = TcpSettings { nodelay: true, ..corked };
+        let out = peer.with(|tcp, now| tcp.configure(id, &nodelay, now).unwrap());
+        assert!(matches!(&out[..], [one] if one.data == b"first"), "{out:?}");
+        assert!(peer.write(id, b"second").is_empty(), "the cork");
     }
 }
