@@ -32,7 +32,7 @@ use crate::rtt::RttConfig;
 use crate::segment::Segment;
 use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
-use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::settings::{Acknowledge, KeepaliveTimes, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
@@ -198,7 +198,7 @@ pub(crate) struct Connection {
     pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<EcnRequest>,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
     pub(crate) recovery: Recovery,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
@@ -302,7 +302,7 @@ impl Connection {
             syn_answered: false,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(EcnRequest::of),
+            keepalive: settings.keepalive.map(KeepaliveTimes::of),
             wishes: UserOptions::of(settings),
             path: start.path.clone(),
         }
@@ -406,6 +406,7 @@ impl Connection {
     }
 
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
+    #[inline(always)]
     pub(crate) fn arm_retransmit(&mut self) {
         if !self.state.is_synchronized() {
             return;
@@ -426,8 +427,18 @@ impl Connection {
 
     /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
     /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    #[inline(always)]
     pub(crate) fn segment_room(&self) -> u32 {
-        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        match self.out_of_order.block_count() {
+            0 => self.mss(),
+            blocks => self.room_beside(blocks),
+        }
+    }
+
+    /// The same with so many SACK blocks.
+    #[inline(never)]
+    fn room_beside(&self, blocks: u32) -> u32 {
+        let blocks = if self.agreed.sack { blocks } else { 0 };
         let sack = match blocks.min(self.sack_blocks_max() as u32) {
             0 => 0,
             blocks => 4 + 8 * blocks,
@@ -488,6 +499,7 @@ impl Connection {
 
     /// After an acknowledgment: notifies a waiting program once a third of the buffer, or all of
     /// it, is free.
+    #[inline(always)]
     pub(crate) fn note_room(&mut self) {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
@@ -599,7 +611,7 @@ impl Connection {
     }
 
     /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
-    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
+    /// the peer has ended is read to its end, in every later state of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
         if self.rcv.fin {
             return Ok(0);
@@ -612,6 +624,7 @@ impl Connection {
     }
 
     /// After a read: the window may have grown enough for a window update.
+    #[inline(always)]
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.rcv.note_read(now);
         if self.state.hears()

@@ -272,6 +272,7 @@ impl Recovery {
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1).
+    #[inline(always)]
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
         if self.board.outstanding() > 0 {
             return;
@@ -289,6 +290,7 @@ impl Recovery {
     /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.
     /// False where it could not be recorded: then it must not be sent. Check
     /// [`Scoreboard::can_record`] before a segment is built.
+    #[inline(always)]
     #[must_use]
     pub fn on_sent(
         &mut self,
@@ -308,7 +310,8 @@ impl Recovery {
         if self.phase == RecoveryPhase::Fast {
             self.prr.on_sent(len);
         }
-        let burst = self.board.outstanding().div_ceil(self.mss);
+        let (flight, mss) = (self.board.outstanding(), self.mss);
+        let burst = if flight <= mss { 1 } else { flight.div_ceil(mss) };
         self.burst = u16::try_from(burst).unwrap_or(u16::MAX);
         self.schedule_probe(agreement, now);
         true
@@ -355,6 +358,7 @@ impl Recovery {
     }
 
     /// Processes an acknowledgment completely, except for sending.
+    #[inline(always)]
     pub fn on_ack(
         &mut self,
         records: &mut SentSegments,
@@ -364,10 +368,12 @@ impl Recovery {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
-        self.on_any_ack(records, segment, agreement)
+        let segment = *segment;
+        self.on_any_ack(records, &segment, agreement)
     }
 
     /// The same, in the general case.
+    #[inline(never)]
     fn on_any_ack(
         &mut self,
         records: &mut SentSegments,
@@ -429,7 +435,7 @@ impl Recovery {
 
     /// Clears marks in the stream that were passed: half of the circle later they would mean the
     /// opposite.
-    #[inline]
+    #[inline(always)]
     fn pass_marks(&mut self) {
         let una = self.board.una();
         self.point = self.point.later(una);
@@ -439,7 +445,7 @@ impl Recovery {
 
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
     /// retransmitted or SACKed.
-    #[inline]
+    #[inline(always)]
     fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
         self.phase == RecoveryPhase::Open
             && self.probe.is_none()
@@ -451,7 +457,43 @@ impl Recovery {
     }
 
     /// [`Recovery::on_ack`] for the fast path, without loss detection.
+    #[inline(always)]
     fn on_plain_ack(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+    ) -> RecoveryVerdict {
+        let (flight, start) = (self.board.outstanding(), self.board.una());
+        let Some((sent_at, end, acked)) = self.board.take_sole(records) else {
+            let segment = *segment;
+            return self.on_plain_ack_of_many(records, &segment);
+        };
+        let now = segment.now;
+        let reach = self.rack.on_arrived(sent_at, (start, end), false, segment);
+        let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos());
+        self.rtt.sample_nanos(nanos, self.samples_of(flight), now);
+        self.rack.set_min_rtt(self.rtt.min_nanos());
+        self.rack.on_ack(self.board.una(), self.board.nxt(), false, reach);
+        self.progress = now;
+        self.duplicates = 0;
+        self.pass_marks();
+        let rtt = Some(Duration::from_nanos(nanos));
+        self.open_by(acked, rtt, flight, now);
+        self.probe_at = ConnectionIndex::NONE;
+        let change = ScoreboardChange {
+            acked,
+            acked_new: acked,
+            rtt,
+            original: Some(end),
+            reach,
+            ..ScoreboardChange::default()
+        };
+        RecoveryVerdict { change, ..RecoveryVerdict::default() }
+    }
+
+    /// The same of several records, or of data that was sent again.
+    #[inline(never)]
+    fn on_plain_ack_of_many(
         &mut self,
         records: &mut SentSegments,
         segment: &AckSegment<'_>,
@@ -497,7 +539,7 @@ impl Recovery {
 
     /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
     /// outstanding.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn timer(&self, agreement: &Agreement) -> Option<(RecoveryTimer, Instant)> {
         if self.board.outstanding() == 0 {
@@ -600,8 +642,14 @@ impl Recovery {
         self.board.clear(records);
     }
 
+    /// How many samples of the round-trip time a round gives, with so much in flight.
+    #[inline(always)]
+    const fn samples_of(&self, flight: u32) -> u32 {
+        if flight <= self.mss { 1 } else { flight.div_ceil(2 * self.mss) }
+    }
+
     fn measure(&mut self, change: &ScoreboardChange, segment: &AckSegment<'_>, flight: u32) {
-        let per_round = flight.div_ceil(2 * self.mss);
+        let per_round = self.samples_of(flight);
         // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
         let echoed = || {
             let at = segment.echoed_at.filter(|_| change.acked > 0)?;
@@ -713,26 +761,35 @@ impl Recovery {
             let is_safe = change.acked > 0 && verdict.lost == 0;
             self.prr.on_ack(delivered, self.board.pipe(), is_safe, self.mss);
         } else if change.acked > 0 {
-            let window = self.controller.window();
-            let slack = (window / 8).max(2 * self.mss);
-            let is_slow_start = window < self.controller.ssthresh();
-            // If a burst has filled half of the window, each of its ACKs opens the window, the last
-            // as the first.
-            let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
-                || self.burst == u16::MAX;
-            let is_window_limited = self.phase == RecoveryPhase::Timeout
-                || if is_slow_start { is_tested } else { flight + slack >= window };
-            self.controller.on_ack(&Delivery {
-                acked: change.acked,
-                ack: self.board.una(),
-                next: self.board.nxt(),
-                rtt: change.rtt,
-                srtt: self.rtt.smoothed().unwrap_or_default(),
-                is_window_limited,
-                mss: self.mss,
-                now: segment.now,
-            });
+            self.open_by(change.acked, change.rtt, flight, segment.now);
         }
+    }
+
+    /// Opens the window by what was acknowledged, outside of fast recovery.
+    #[inline(always)]
+    fn open_by(&mut self, acked: u32, rtt: Option<Duration>, flight: u32, now: Instant) {
+        let window = self.controller.window();
+        let slack = (window / 8).max(2 * self.mss);
+        let is_slow_start = window < self.controller.ssthresh();
+        // If a burst has filled half of the window, each of its ACKs opens the window, the last as
+        // the first.
+        let is_tested =
+            u32::from(self.burst).saturating_mul(2 * self.mss) > window || self.burst == u16::MAX;
+        let is_window_limited = self.phase == RecoveryPhase::Timeout
+            || if is_slow_start { is_tested } else { flight + slack >= window };
+        if !is_window_limited {
+            return self.controller.on_unlimited_ack(now);
+        }
+        self.controller.on_ack(&Delivery {
+            acked,
+            ack: self.board.una(),
+            next: self.board.nxt(),
+            rtt,
+            srtt: self.rtt.smoothed().unwrap_or_default(),
+            is_window_limited,
+            mss: self.mss,
+            now,
+        });
     }
 
     /// RFC 8985 section 7.4: evaluates the ACK of a probe.
@@ -768,6 +825,7 @@ impl Recovery {
 
     /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
     /// first, at that time ([`Recovery::timer`]).
+    #[inline(always)]
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == RecoveryPhase::Open
