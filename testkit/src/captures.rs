@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_lies_ends_the_capture() {
+    fn a_malformed_record_ends_the_capture() {
         let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
         bytes.extend([0; 12]);
         bytes.extend(ETHERNET.to_le_bytes());

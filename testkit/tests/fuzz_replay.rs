@@ -73,8 +73,8 @@ fn random_programs_complete_handshakes_by_entry_and_by_cookie_and_keep_the_model
         let mut program = vec![run as u8];
         for _ in 0..random.below(400) {
             let what = [0, 0, 3, 3, 4, 6, random.next() as u8 & 7][random.below(7)];
-            let who = random.below(24) as u8;
-            program.extend([what | random.next() as u8 & 0x48, who]);
+            let index = random.below(24) as u8;
+            program.extend([what | random.next() as u8 & 0x48, index]);
         }
         let completed = fuzz_bodies::syncache_play(&program);
         (cache, cookie) = (cache + completed.cache, cookie + completed.cookie);

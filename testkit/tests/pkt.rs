@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
 
+#[path = "pkt/reassembly.rs"]
+mod reassembly;
+
 use std::path::PathBuf;
 use std::thread;
 

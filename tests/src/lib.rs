@@ -19,5 +19,5 @@ pub mod worst;
 pub use answer::{Icmp, Owed, Sent, bytes_of};
 pub use fault::Fault;
 pub use replay::{Aim, Arrival, Replay, Verdict, arrivals};
-pub use rig::{Deaths, Rig, deaths, ethernet_config};
+pub use rig::{Drops, Rig, drops_between, ethernet_config};
 pub use shards::{Shards, Worker};

@@ -16,7 +16,7 @@ use floodwall_testkit::cuts::Cut;
 use floodwall_udp::{SocketId, SocketSettings};
 
 use crate::answer::bytes_of;
-use crate::rig::{Deaths, Rig, deaths};
+use crate::rig::{Drops, Rig, drops_between};
 
 /// Longer than any interval after which the stack does something again.
 const PAUSE: Duration = Duration::from_secs(11);
@@ -31,7 +31,7 @@ const PORTS_MAX: usize = 8;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// The drops, by reason.
-    pub died: Deaths,
+    pub dropped: Drops,
     /// Delivered, answered, originated, transmitted, waiting.
     pub outcomes: [u64; 5],
     /// What was counted beside them, how headers were read apart.
@@ -204,7 +204,7 @@ impl Replay {
         assert!(after.conservation().holds(), "{:?}", after.conservation());
         let verdict = verdict(&before, &after, departed, received);
         // What triage calls refusable must not be missed by anybody.
-        assert!(class != Triage::Rejectable || !verdict.died.0.is_empty(), "{verdict:?}");
+        assert!(class != Triage::Rejectable || !verdict.dropped.0.is_empty(), "{verdict:?}");
         if after.held > 0 {
             // A fragment waits for others: the next packet must not meet it.
             self.rig.run_for(FRAGMENTS_OVER);
@@ -256,7 +256,7 @@ fn verdict(
         .filter(|(_, n)| *n > 0)
         .collect();
     let outcomes = std::array::from_fn(|n| is[n] - was[n]);
-    Verdict { died: deaths(before, after), outcomes, counted, departed, received }
+    Verdict { dropped: drops_between(before, after), outcomes, counted, departed, received }
 }
 
 fn small_pool() -> PoolConfig {

@@ -217,8 +217,8 @@ impl Rig {
     ) {
         let (before, free) = (self.stats(), self.pool.available());
         let departed = self.frame(frame);
-        let died = deaths(&before, &self.stats());
-        assert_eq!(died, (vec![(reason, 1)], vec![]), "{what}");
+        let lost = drops_between(&before, &self.stats());
+        assert_eq!(lost, (vec![(reason, 1)], vec![]), "{what}");
         assert!(self.conservation().holds(), "{what}: {:?}", self.conservation());
         match owed {
             Some(owed) => owed.check(frame.get(14..).unwrap_or_default(), &departed),
@@ -249,7 +249,7 @@ impl Rig {
     pub fn lives(&mut self, what: &str, frame: &[u8]) -> Vec<PacketBuf> {
         let before = self.stats();
         let departed = self.frame(frame);
-        assert_eq!(deaths(&before, &self.stats()), (vec![], vec![]), "{what}");
+        assert_eq!(drops_between(&before, &self.stats()), (vec![], vec![]), "{what}");
         assert!(self.conservation().holds(), "{what}");
         departed
     }
@@ -268,11 +268,11 @@ impl Rig {
 }
 
 /// How many were dropped, arrived and our own.
-pub type Deaths = (Vec<(DropReason, u64)>, Vec<(DropReason, u64)>);
+pub type Drops = (Vec<(DropReason, u64)>, Vec<(DropReason, u64)>);
 
 /// What was dropped between two snapshots.
 #[must_use]
-pub fn deaths(before: &Stats, after: &Stats) -> Deaths {
+pub fn drops_between(before: &Stats, after: &Stats) -> Drops {
     let of = |before: &floodwall_base::DropCounts, after: &floodwall_base::DropCounts| {
         after.nonzero().map(|(r, n)| (r, n - before.of(r))).filter(|(_, n)| *n > 0).collect()
     };

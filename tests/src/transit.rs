@@ -12,7 +12,7 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 use floodwall_wire::EtherType;
 
 use crate::craft::{self, HOST, PEER};
-use crate::rig::{Deaths, Rig, deaths, ethernet_config};
+use crate::rig::{Drops, Rig, drops_between, ethernet_config};
 
 /// The interface of the peer of `craft`.
 pub const LEFT: IfIndex = IfIndex(1);
@@ -138,8 +138,8 @@ impl Transit {
     pub fn expect_drop(&mut self, what: &str, packet: &[u8], reason: DropReason) -> Vec<PacketBuf> {
         let before = self.rig.stats();
         let departed = self.arrive(LEFT, &[from_left(packet)]);
-        let died = deaths(&before, &self.rig.stats());
-        assert_eq!(died, (vec![(reason, 1)], vec![]), "{what}");
+        let lost = drops_between(&before, &self.rig.stats());
+        assert_eq!(lost, (vec![(reason, 1)], vec![]), "{what}");
         assert!(self.rig.conservation().holds(), "{what}: {:?}", self.rig.conservation());
         departed
     }
@@ -148,11 +148,11 @@ impl Transit {
     ///
     /// # Panics
     /// They do not.
-    pub fn died(&mut self, act: impl FnOnce(&mut Self)) -> Deaths {
+    pub fn dropped(&mut self, act: impl FnOnce(&mut Self)) -> Drops {
         let before = self.rig.stats();
         act(self);
         assert!(self.rig.conservation().holds(), "{:?}", self.rig.conservation());
-        deaths(&before, &self.rig.stats())
+        drops_between(&before, &self.rig.stats())
     }
 }
 

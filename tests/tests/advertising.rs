@@ -120,8 +120,9 @@ fn a_question_is_answered_soon_and_a_flood_of_them_no_faster() {
 fn one_that_does_not_advertise_leaves_questions_unanswered() {
     let mut silent = Transit::new(&router_config());
     let ask = question("fe80::2", &[]);
-    let died = silent.died(|r| assert!(r.arrive(LEFT, std::slice::from_ref(&ask)).is_empty()));
-    assert_eq!(died.0, [(DropReason::IcmpTypeUnknown, 1)]);
+    let dropped =
+        silent.dropped(|r| assert!(r.arrive(LEFT, std::slice::from_ref(&ask)).is_empty()));
+    assert_eq!(dropped.0, [(DropReason::IcmpTypeUnknown, 1)]);
     // Nor does a host that is configured to, but does not forward.
     let host = StackConfig { ipv6_forwarding: false, ..config() };
     let mut host = floodwall_tests::Rig::new(&host);
@@ -132,8 +133,8 @@ fn one_that_does_not_advertise_leaves_questions_unanswered() {
 fn a_question_from_nothing_with_a_link_address_is_none() {
     let mut router = router();
     let odd = question("::", &[NdpOption::SourceLinkAddr(MacAddr([2, 0, 0, 0, 0, 9]))]);
-    let died = router.died(|r| assert!(r.arrive(LEFT, &[odd]).is_empty()));
-    assert_eq!(died.0, [(DropReason::NdpMalformed, 1)]);
+    let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[odd]).is_empty()));
+    assert_eq!(dropped.0, [(DropReason::NdpMalformed, 1)]);
     let fine = question("::", &[]);
     router.arrive(LEFT, &[fine]);
     assert_eq!(advertisements(&router.rig.run_for(Duration::from_millis(500))).len(), 1);

@@ -76,7 +76,7 @@ fn replay_whole(paths: &[PathBuf]) -> Tally {
             tally.rounds += 1;
             tally.departed += verdict.departed.len();
             tally.received += verdict.received.len();
-            let outcome = match verdict.died.0.first() {
+            let outcome = match verdict.dropped.0.first() {
                 Some((reason, _)) => reason.name().to_owned(),
                 None => format!("{:?}", &verdict.outcomes[..2]),
             };

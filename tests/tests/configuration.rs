@@ -6,7 +6,7 @@ use std::time::Duration;
 use floodwall_base::{DropReason, Family, IfIndex, limits};
 use floodwall_stack::{ConfigError, StackConfig, check};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr};
-use floodwall_tests::{Rig, deaths, ethernet_config};
+use floodwall_tests::{Rig, drops_between, ethernet_config};
 use floodwall_udp::SocketSettings;
 
 #[test]
@@ -44,8 +44,8 @@ fn what_waits_for_neighbours_that_are_flushed_is_dropped() {
         assert_eq!(rig.stats().pending, 3);
         let before = rig.stats();
         rig.stack.flush_neighbors(IfIndex(1));
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![], vec![(DropReason::NeighborUnreachable, 3)]));
+        let dropped = drops_between(&before, &rig.stats());
+        assert_eq!(dropped, (vec![], vec![(DropReason::NeighborUnreachable, 3)]));
         assert_eq!((rig.stats().pending, rig.pool.available()), (0, free));
         assert!(rig.conservation().holds());
         // Not even those that were known for good are left.

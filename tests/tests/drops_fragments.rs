@@ -12,7 +12,7 @@ use floodwall_tests::craft::{
     self, FAMILIES, HOST, PEER, addr, echo, fragment, fragment_header, fragments, from_peer,
     ipv4_fields, ipv4_with_options, ipv6_chain, udp_to_port, v6,
 };
-use floodwall_tests::{Owed, Rig, Sent, deaths, ethernet_config};
+use floodwall_tests::{Owed, Rig, Sent, drops_between, ethernet_config};
 use floodwall_wire::{Icmpv6Message, IpProtocol, Ipv4Fields};
 
 const FRAGMENT: IpProtocol = IpProtocol::FRAGMENT;
@@ -33,7 +33,7 @@ fn ask(family: Family, len: usize) -> Vec<u8> {
     echo(addr(family, PEER), addr(family, HOST), &vec![b'x'; len])
 }
 
-fn died(rig: &Rig, reason: DropReason) -> u64 {
+fn dropped(rig: &Rig, reason: DropReason) -> u64 {
     rig.stats().drops_in.of(reason)
 }
 
@@ -125,7 +125,7 @@ fn an_exact_duplicate_is_dropped_alone() {
         rig.frame(&from_peer(&parts[0]));
         rig.lives("last", &from_peer(&parts[2]));
         rig.frame(&from_peer(&parts[2]));
-        assert_eq!(died(&rig, DropReason::FragmentDuplicate), 2);
+        assert_eq!(dropped(&rig, DropReason::FragmentDuplicate), 2);
         assert_eq!(rig.stats().held, 2);
         assert_eq!(rig.lives("middle", &from_peer(&parts[1])).len(), 1);
         assert!(rig.conservation().holds());
@@ -142,15 +142,15 @@ fn an_overlap_ends_an_ipv6_datagram_and_leaves_an_ipv4_one_its_first_bytes() {
         other[at..].fill(b'y');
         rig.frame(&from_peer(&fragment(&whole, 5, 0, 64, true)));
         let answers = rig.frame(&from_peer(&fragment(&other, 5, 40, 108, false)));
-        let overlap = died(&rig, DropReason::FragmentOverlap);
+        let overlap = dropped(&rig, DropReason::FragmentOverlap);
         if family == Family::V4 {
             assert_eq!((overlap, answers.len()), (0, 0), "another checksum: it was put together");
-            assert_eq!(died(&rig, DropReason::IcmpChecksum), 1);
+            assert_eq!(dropped(&rig, DropReason::IcmpChecksum), 1);
         } else {
             assert_eq!((overlap, answers.len()), (2, 0));
             // What had not yet arrived of it goes too, though it would fit (RFC 5722 section 4).
             rig.frame(&from_peer(&fragment(&whole, 5, 64, 108, false)));
-            assert_eq!(died(&rig, DropReason::FragmentOverlap), 3);
+            assert_eq!(dropped(&rig, DropReason::FragmentOverlap), 3);
         }
         assert_eq!(rig.stats().held, 0);
         assert!(rig.conservation().holds());
@@ -169,7 +169,7 @@ fn fragments_that_disagree_about_the_end_do_not_come_together() {
             rig.lives("one", &part(first));
             rig.frame(&part(second));
             let all = if family == Family::V6 { 2 } else { 1 };
-            assert_eq!(died(&rig, DropReason::FragmentOverlap), all);
+            assert_eq!(dropped(&rig, DropReason::FragmentOverlap), all);
             assert!(rig.conservation().holds());
         }
     }
@@ -187,7 +187,7 @@ fn a_datagram_in_more_fragments_than_allowed_is_dropped() {
         }
         rig.frame(&from_peer(&parts[limits::REASSEMBLY_FRAGMENTS_MAX + 1]));
         let all = limits::REASSEMBLY_FRAGMENTS_MAX as u64 + 1;
-        assert_eq!(died(&rig, DropReason::FragmentTooMany), all);
+        assert_eq!(dropped(&rig, DropReason::FragmentTooMany), all);
         assert_eq!(rig.pool.available(), free, "it is not held any longer");
         // The same for runs: every other fragment.
         for part in parts[1..].iter().step_by(2).take(limits::REASSEMBLY_RUNS_MAX + 1) {
@@ -202,7 +202,7 @@ fn a_datagram_in_more_fragments_than_allowed_is_dropped() {
             rig.frame(&from_peer(&part));
         }
         let all = all + limits::REASSEMBLY_RUNS_MAX as u64 + 1;
-        assert_eq!(died(&rig, DropReason::FragmentTooMany), all);
+        assert_eq!(dropped(&rig, DropReason::FragmentTooMany), all);
         assert!(rig.conservation().holds());
     }
 }
@@ -223,7 +223,7 @@ fn what_is_not_completed_in_time_is_dropped_and_is_told_where_the_first_is_there
             assert!(rig.run_for(nearly).is_empty());
             assert_eq!(rig.stats().held, parts.len() as u64);
             let answers = rig.run_for(Duration::from_millis(10));
-            assert_eq!(died(&rig, DropReason::FragmentTimeout), parts.len() as u64);
+            assert_eq!(dropped(&rig, DropReason::FragmentTimeout), parts.len() as u64);
             assert_eq!(rig.stats().counters.of(timeouts), 1);
             assert_eq!(answers.len(), told, "{family:?} {parts:?}");
             if let Some(answer) = answers.first() {
@@ -256,7 +256,7 @@ fn no_error_is_sent_about_a_datagram_to_a_group_or_about_an_error() {
         let mut rig = rig();
         rig.lives("first", &from_peer(&packet));
         assert!(rig.run_for(Duration::from_secs(61)).is_empty());
-        assert_eq!(died(&rig, DropReason::FragmentTimeout), 1);
+        assert_eq!(dropped(&rig, DropReason::FragmentTimeout), 1);
     }
 }
 
@@ -268,7 +268,7 @@ fn a_source_over_its_share_loses_its_own_oldest_datagram() {
         for id in 0..17 {
             rig.frame(&from_peer(&fragment(&ask(family, 100), id, 0, 64, true)));
         }
-        assert_eq!(died(&rig, DropReason::FragmentSourceFull), 1);
+        assert_eq!(dropped(&rig, DropReason::FragmentSourceFull), 1);
         // The oldest is gone, the others are not.
         let last = |id| from_peer(&fragment(&ask(family, 100), id, 64, 108, false));
         assert_eq!(rig.frame(&last(1)).len(), 1);
@@ -284,12 +284,12 @@ fn a_full_store_loses_the_datagram_that_waits_longest() {
         for id in 0..5 {
             rig.frame(&from_peer(&fragment(&ask(family, 100), id, 0, 64, true)));
         }
-        assert_eq!(died(&rig, DropReason::FragmentStoreFull), 1);
+        assert_eq!(dropped(&rig, DropReason::FragmentStoreFull), 1);
         assert_eq!(rig.stats().held, 4);
         // Where not even an empty store has room, the newcomer goes.
         let mut rig = small(300, 4);
         rig.frame(&from_peer(&fragment(&ask(family, 100), 1, 0, 64, true)));
-        assert_eq!((died(&rig, DropReason::FragmentStoreFull), rig.stats().held), (1, 0));
+        assert_eq!((dropped(&rig, DropReason::FragmentStoreFull), rig.stats().held), (1, 0));
         assert!(rig.conservation().holds());
     }
 }
@@ -314,7 +314,7 @@ fn neighbour_discovery_in_fragments_is_dropped_once_it_is_put_together() {
     for part in fragments(&message, 3, 16) {
         assert!(rig.frame(&from_peer(&part)).is_empty(), "no advertisement");
     }
-    assert_eq!(deaths(&before, &rig.stats()).0, [(DropReason::NdpMalformed, 1)]);
+    assert_eq!(drops_between(&before, &rig.stats()).0, [(DropReason::NdpMalformed, 1)]);
     let whole = rig.frame(&from_peer(&message));
     assert_eq!(whole.len(), 1, "in one piece it is answered");
 }

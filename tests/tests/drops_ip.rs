@@ -79,7 +79,7 @@ fn an_ipv4_header_of_impossible_length_is_dropped() {
 }
 
 #[test]
-fn a_length_that_lies_is_dropped_and_padding_does_not() {
+fn a_wrong_length_is_dropped_and_padding_is_not() {
     for family in FAMILIES {
         let (packet, mut rig) = (hello(family), rig());
         let at = if family == Family::V4 { 2 } else { 4 };
@@ -270,7 +270,7 @@ fn a_malformed_ipv4_option_is_not_told_where_no_error_may_be_sent() {
 }
 
 #[test]
-fn an_ipv4_source_route_is_dropped_whatever_its_pointer_says() {
+fn an_ipv4_source_route_is_dropped_with_any_pointer() {
     for kind in [131, 137] {
         for (pointer, addrs) in [(4, 1), (8, 1), (4, 9), (40, 9), (255, 2)] {
             let mut option = vec![kind, 3 + addrs * 4, pointer];

@@ -160,7 +160,7 @@ fn more_than_the_limits_allow_is_dropped_and_is_told() {
 }
 
 #[test]
-fn hop_by_hop_options_elsewhere_than_first_die_and_are_told() {
+fn hop_by_hop_options_elsewhere_than_first_are_dropped_and_reported() {
     let reason = DropReason::ExtensionOrder;
     let second = chain(&[(OPTIONS, &PADDING), (HOP, &PADDING)]);
     rig().packet_is_dropped("second", &second, reason, Some(Owed::problem_v6(1, 40)));

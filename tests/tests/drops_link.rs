@@ -9,7 +9,7 @@ use floodwall_base::{DropReason, IfIndex, MacAddr};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, frame, from_peer, mac, udp_to_port, v4,
 };
-use floodwall_tests::{Rig, deaths, ethernet_config};
+use floodwall_tests::{Rig, drops_between, ethernet_config};
 use floodwall_wire::{ArpOperation, ArpPacket, EtherType, arp};
 
 fn rig() -> Rig {
@@ -42,8 +42,8 @@ fn a_packet_of_no_interface_is_dropped() {
         let ((), departed) = rig.round(vec![packet], |stack, round| {
             floodwall_packet::Engine::round(stack, round);
         });
-        let died = vec![(DropReason::InterfaceUnknown, 1)];
-        assert_eq!(deaths(&before, &rig.stats()), (died, vec![]));
+        let dropped = vec![(DropReason::InterfaceUnknown, 1)];
+        assert_eq!(drops_between(&before, &rig.stats()), (dropped, vec![]));
         assert!(departed.is_empty() && rig.conservation().holds());
     }
 }

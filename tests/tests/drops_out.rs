@@ -14,7 +14,7 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, from_peer, ip, mac, udp_to_port, v4, v6,
 };
-use floodwall_tests::{Deaths, Rig, deaths, ethernet_config};
+use floodwall_tests::{Drops, Rig, drops_between, ethernet_config};
 use floodwall_udp::{SocketId, SocketSettings};
 use floodwall_wire::ndp::NeighborSolicitationFields;
 use floodwall_wire::{ArpOperation, ArpPacket, EtherType, IpProtocol, arp};
@@ -35,12 +35,12 @@ fn open(rig: &mut Rig) -> SocketId {
 }
 
 /// What was dropped while `act` ran; the accounting balances and no memory is gone.
-fn died(rig: &mut Rig, act: impl FnOnce(&mut Rig)) -> Deaths {
+fn lost(rig: &mut Rig, act: impl FnOnce(&mut Rig)) -> Drops {
     let (before, free) = (rig.stats(), rig.pool.available());
     act(rig);
     assert!(rig.conservation().holds(), "{:?}", rig.conservation());
     assert_eq!(rig.pool.available(), free, "memory is gone");
-    deaths(&before, &rig.stats())
+    drops_between(&before, &rig.stats())
 }
 
 /// Everything of a class that the pool has.
@@ -59,9 +59,9 @@ fn an_answer_to_where_no_route_leads_is_dropped() {
             (ip(from, to, IpProtocol(200), b"?"), Some(DropReason::ProtocolUnknown)),
         ] {
             let mut rig = rig();
-            let died = died(&mut rig, |rig| assert!(rig.frame(&from_peer(&packet)).is_empty()));
+            let lost = lost(&mut rig, |rig| assert!(rig.frame(&from_peer(&packet)).is_empty()));
             let arrived = reason.map(|r| (r, 1)).into_iter().collect();
-            assert_eq!(died, (arrived, vec![(DropReason::NoRoute, 1)]), "{from}");
+            assert_eq!(lost, (arrived, vec![(DropReason::NoRoute, 1)]), "{from}");
         }
     }
 }
@@ -78,7 +78,7 @@ fn what_waits_too_long_in_line_for_a_neighbour_is_dropped_oldest_first() {
         }
         let stats = rig.stats();
         let one = vec![(DropReason::NeighborPendingFull, 1)];
-        assert_eq!((deaths(&before, &stats), stats.pending as usize), ((vec![], one), max));
+        assert_eq!((drops_between(&before, &stats), stats.pending as usize), ((vec![], one), max));
         // The neighbour is added: what waited leaves, without the oldest.
         let mac = floodwall_base::MacAddr([2, 0, 0, 0, 0, 9]);
         let answer = match family {
@@ -149,8 +149,8 @@ fn what_finds_no_room_among_unresolved_neighbours_is_dropped() {
             };
             rig.sockets(|s| s.udp_send(id, Some(SocketAddr::new(to, 9)), b"?")).0.unwrap();
         }
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![], vec![(DropReason::NeighborTableFull, 50)]));
+        let lost = drops_between(&before, &rig.stats());
+        assert_eq!(lost, (vec![], vec![(DropReason::NeighborTableFull, 50)]));
         assert_eq!(rig.stats().pending as usize, room);
         assert!(rig.conservation().holds());
     }
@@ -162,11 +162,11 @@ fn what_waits_for_a_neighbour_that_never_answers_is_dropped() {
         let mut rig = rig();
         let id = open(&mut rig);
         let to = SocketAddr::new(addr(family, 9), 9);
-        let died = died(&mut rig, |rig| {
+        let lost = lost(&mut rig, |rig| {
             rig.sockets(|s| s.udp_send(id, Some(to), b"?")).0.unwrap();
             rig.run_for(Duration::from_secs(4));
         });
-        assert_eq!(died, (vec![], vec![(DropReason::NeighborUnreachable, 1)]));
+        assert_eq!(lost, (vec![], vec![(DropReason::NeighborUnreachable, 1)]));
     }
 }
 
@@ -188,7 +188,7 @@ fn what_is_for_an_interface_that_is_down_is_dropped_on_both_ways() {
 
 /// A question that came in by one interface, with an answer that leaves by another.
 #[test]
-fn an_answer_whose_interface_is_down_is_dropped() {
+fn an_answer_over_an_interface_that_is_down_is_dropped() {
     let second = InterfaceConfig {
         name: "eth1".to_owned(),
         medium: LinkMedium::Ip,
@@ -203,8 +203,8 @@ fn an_answer_whose_interface_is_down_is_dropped() {
         let mut rig = settled(Rig::with_neighbor(&config, PEER));
         rig.stack.set_up(IfIndex(2), false, rig.now, &mut rig.random);
         let question = from_peer(&echo(from.parse().unwrap(), addr(family, HOST), b"?"));
-        let died = died(&mut rig, |rig| assert!(rig.frame(&question).is_empty()));
-        assert_eq!(died, (vec![], vec![(DropReason::InterfaceDown, 1)]));
+        let lost = lost(&mut rig, |rig| assert!(rig.frame(&question).is_empty()));
+        assert_eq!(lost, (vec![], vec![(DropReason::InterfaceDown, 1)]));
     }
 }
 
@@ -216,8 +216,8 @@ fn what_overflows_the_loopback_is_dropped() {
         let to = SocketAddr::new(host.parse().unwrap(), 9);
         let (max, before) = (limits::LOOPBACK_QUEUE_MAX, rig.stats());
         rig.sockets(|s| (0..max + 7).for_each(|_| s.udp_send(id, Some(to), b"?").unwrap()));
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![], vec![(DropReason::LoopbackFull, 7)]), "{host}");
+        let lost = drops_between(&before, &rig.stats());
+        assert_eq!(lost, (vec![], vec![(DropReason::LoopbackFull, 7)]), "{host}");
         assert!(rig.conservation().holds());
     }
 }
@@ -240,8 +240,8 @@ fn an_answer_for_which_there_is_no_memory_is_dropped() {
         let held = (drain(&rig, Class::Small), drain(&rig, Class::Frame));
         let before = rig.stats();
         assert!(rig.arrive(vec![packet]).is_empty());
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![], vec![(DropReason::NoBuffer, 1)]));
+        let lost = drops_between(&before, &rig.stats());
+        assert_eq!(lost, (vec![], vec![(DropReason::NoBuffer, 1)]));
         assert!(rig.conservation().holds());
         drop(held);
         assert_eq!(rig.frame(&question).len(), 1);
@@ -259,8 +259,8 @@ fn a_question_that_cannot_be_rewritten_for_want_of_memory_is_dropped() {
         let held = (drain(&rig, Class::Small), drain(&rig, Class::Frame));
         let before = rig.stats();
         assert!(rig.arrive(vec![view]).is_empty());
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![(DropReason::NoBuffer, 1)], vec![]));
+        let lost = drops_between(&before, &rig.stats());
+        assert_eq!(lost, (vec![(DropReason::NoBuffer, 1)], vec![]));
         assert!(rig.conservation().holds());
         drop((held, packet));
         assert_eq!(rig.frame(&question).len(), 1);
@@ -276,8 +276,8 @@ fn without_memory_no_error_is_made() {
         let held = (drain(&rig, Class::Small), drain(&rig, Class::Frame));
         let before = rig.stats();
         assert!(rig.arrive(vec![packet]).is_empty());
-        let died = deaths(&before, &rig.stats());
-        assert_eq!(died, (vec![(DropReason::UdpNoPort, 1)], vec![]));
+        let lost = drops_between(&before, &rig.stats());
+        assert_eq!(lost, (vec![(DropReason::UdpNoPort, 1)], vec![]));
         let counter = match family {
             Family::V4 => Counter::IpOutDiscards,
             Family::V6 => Counter::Ip6OutDiscards,
@@ -301,9 +301,9 @@ fn a_question_in_as_many_pieces_as_it_may_have_is_dropped_where_one_more_is_need
         let view = packet.share(&rig.pool, 0, question.len()).unwrap();
         let before = rig.stats();
         assert!(rig.arrive(vec![view]).is_empty());
-        let died = deaths(&before, &rig.stats());
+        let lost = drops_between(&before, &rig.stats());
         assert!(rig.conservation().holds());
-        assert_eq!(died.0, vec![(DropReason::TooManyChunks, 1)]);
+        assert_eq!(lost.0, vec![(DropReason::TooManyChunks, 1)]);
         assert_eq!(rig.arrive(vec![packet]).len(), 1, "it is not shared: written in place");
     }
 }

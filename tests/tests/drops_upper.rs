@@ -14,7 +14,7 @@ use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, fragment_header, from_peer, icmp_of, ip, ipv6_chain, mac,
     port_unreachable, pseudo, udp, udp_datagram, udp_to_port, v6,
 };
-use floodwall_tests::{Owed, Rig, Sent, deaths, ethernet_config};
+use floodwall_tests::{Owed, Rig, Sent, drops_between, ethernet_config};
 use floodwall_udp::{SocketId, SocketSettings};
 use floodwall_wire::ndp::{NeighborAdvertisementFields, NeighborSolicitationFields};
 use floodwall_wire::{IpProtocol, NdpOption};
@@ -163,7 +163,7 @@ fn answers_to_a_groups_echo_requests_are_rationed_like_errors() {
 /// RFC 4443 section 2.4 (a): an error of an unknown type is reported to the socket that it is
 /// about.
 #[test]
-fn an_unknown_icmpv6_error_is_for_the_socket_whose_packet_it_quotes() {
+fn an_unknown_icmpv6_error_is_for_the_socket_of_the_quoted_packet() {
     let mut rig = rig();
     let settings = SocketSettings { recv_errors: true, ..SocketSettings::new(Family::V6) };
     let id = open(&mut rig, 4000, settings);
@@ -221,7 +221,7 @@ fn a_quote_truncated_at_any_byte_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn echo_requests_beyond_a_peers_share_die() {
+fn echo_requests_beyond_a_peers_share_are_dropped() {
     for family in FAMILIES {
         let config = StackConfig { echo_rate: 100, ..ethernet_config(HOST) };
         let mut rig = Rig::with_neighbor(&config, PEER);
@@ -370,7 +370,7 @@ fn a_malformed_datagram_is_dropped() {
 }
 
 #[test]
-fn a_datagram_with_a_wrong_checksum_is_dropped_whether_somebody_listens_or_not() {
+fn a_datagram_with_a_wrong_checksum_is_dropped_with_and_without_a_socket() {
     for family in FAMILIES {
         let mut rig = rig();
         let settings = SocketSettings { receive_bytes: 1 << 20, ..SocketSettings::new(Family::V6) };
@@ -454,9 +454,9 @@ fn a_datagram_for_a_full_socket_is_dropped_and_the_waiting_ones_stay() {
         for _ in 0..100 {
             assert!(rig.frame(&bytes).is_empty(), "no answer");
         }
-        let died = deaths(&before, &rig.stats());
+        let dropped = drops_between(&before, &rig.stats());
         let waiting = rig.stats().outcomes.delivered;
-        assert_eq!(died, (vec![(DropReason::UdpSocketFull, 100 - waiting)], vec![]));
+        assert_eq!(dropped, (vec![(DropReason::UdpSocketFull, 100 - waiting)], vec![]));
         assert!((5..20).contains(&waiting), "{waiting} of 2,176 true bytes");
         let received = (0..).take_while(|_| {
             rig.sockets(|s| s.udp_recv(id, &mut [0; 2000])).0.is_ok_and(|r| r.len == 1000)

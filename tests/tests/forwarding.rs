@@ -321,8 +321,8 @@ fn what_came_in_a_frame_for_many_is_not_passed_on() {
         let kind = if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
         let broadcast = frame(MacAddr::BROADCAST, mac(PEER), kind, &packet);
         let mut router = router();
-        let died = router.died(|r| assert!(r.arrive(LEFT, &[broadcast]).is_empty()));
-        assert_eq!(died.0, [(DropReason::ForwardBroadcast, 1)]);
+        let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[broadcast]).is_empty()));
+        assert_eq!(dropped.0, [(DropReason::ForwardBroadcast, 1)]);
     }
 }
 
@@ -421,8 +421,8 @@ fn an_unknown_neighbour_is_asked_for_and_its_packets_leave_when_it_answers() {
         let asked = router.arrive(LEFT, &[from_left(&packet)]);
         assert_eq!((asked.len(), router.rig.stats().pending), (1, 1));
         let more: Vec<_> = (0..5).map(|_| from_left(&packet)).collect();
-        let died = router.died(|r| assert!(r.arrive(LEFT, &more).is_empty()));
-        assert_eq!(died.1, [(DropReason::NeighborPendingFull, 3)]);
+        let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &more).is_empty()));
+        assert_eq!(dropped.1, [(DropReason::NeighborPendingFull, 3)]);
         let mac = right_mac(66);
         // The neighbour's own question for us carries its address.
         router.rig.stack.flush_neighbors(RIGHT);

@@ -13,7 +13,7 @@ use floodwall_testkit::Seeded;
 use floodwall_tests::craft::{
     self, FAMILIES, HOST, PEER, addr, echo, fragment, fragments, from_peer, udp_to_port,
 };
-use floodwall_tests::{Rig, Sent, bytes_of, deaths, ethernet_config};
+use floodwall_tests::{Rig, Sent, bytes_of, drops_between, ethernet_config};
 use floodwall_udp::{SendError as UdpSendError, SocketId, SocketSettings};
 use floodwall_wire::{IpProtocol, Ipv4Header};
 
@@ -109,7 +109,7 @@ fn pings_of_every_size_are_answered_at_every_mtu() {
                         frames.iter().map(|f| rig.pool.packet_from(f).expect("room")).collect();
                     let answers = rig.arrive(packets);
                     let what = format!("{family:?} {mtu} {size} {shuffled}");
-                    assert_eq!(deaths(&before, &rig.stats()), (vec![], vec![]), "{what}");
+                    assert_eq!(drops_between(&before, &rig.stats()), (vec![], vec![]), "{what}");
                     let (_, reply) = match answers.len() {
                         1 => (0, Sent::of(&answers[0]).payload),
                         _ => together(&answers),
@@ -301,8 +301,8 @@ fn congestion_in_one_fragment_is_congestion_in_the_whole() {
             rig.frame(&first);
             let answers = rig.frame(&last);
             assert_eq!(answers.len() == 1, lives, "{family:?} {marks:?}");
-            let died = rig.stats().drops_in.of(floodwall_base::DropReason::FragmentMalformed);
-            assert_eq!(died, if lives { 0 } else { 2 });
+            let lost = rig.stats().drops_in.of(floodwall_base::DropReason::FragmentMalformed);
+            assert_eq!(lost, if lives { 0 } else { 2 });
             assert!(rig.conservation().holds());
         }
     }

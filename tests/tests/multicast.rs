@@ -123,7 +123,7 @@ fn solicited_node_groups_are_told_at_the_start_and_again_once_there_is_an_addres
 }
 
 #[test]
-fn the_first_to_join_is_told_and_the_last_to_leave_whatever_the_way() {
+fn the_first_join_and_the_last_leave_are_reported_by_each_way() {
     for family in FAMILIES {
         let (mut rig, group) = (rig(), group(family, 1));
         let ids = [open(&mut rig, family, 5), open(&mut rig, family, 5)];

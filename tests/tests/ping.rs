@@ -160,7 +160,7 @@ fn what_belongs_to_no_request_of_ours_reaches_nothing() {
 }
 
 #[test]
-fn replies_beyond_the_sockets_buffer_die_by_name() {
+fn replies_beyond_the_sockets_buffer_are_dropped_by_reason() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
         let settings = PingSettings { receive_bytes: 1, ..PingSettings::new(family) };
@@ -228,8 +228,8 @@ fn a_request_on_the_wire_is_well_formed_and_its_memory_comes_back() {
     }
 }
 
-/// RFC 1122 section 3.2.2.6: a record route and a timestamp come back with our entries, whatever
-/// other options stand beside them; a reply that becomes too long for its link is cut.
+/// RFC 1122 section 3.2.2.6: a record route and a timestamp come back with our entries, beside
+/// any other options; a reply that becomes too long for its link is cut.
 #[test]
 fn a_record_route_and_a_timestamp_come_back_in_the_reply_with_our_entries() {
     let (own, mut rig) =

@@ -120,7 +120,7 @@ fn many_sleeping_readers_have_one_part_of_the_memory() {
 }
 
 #[test]
-fn an_icmp_listener_hears_whole_messages_whose_checksum_is_right() {
+fn an_icmp_listener_hears_whole_messages_with_a_right_checksum() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = open(&mut rig, RawSettings::new(family, icmp_of(family)));
@@ -188,7 +188,7 @@ fn what_is_sent_leaves_from_our_own_address_and_with_a_checksum_where_the_family
 }
 
 #[test]
-fn an_error_about_what_was_sent_is_told_with_who_and_what() {
+fn an_error_about_what_was_sent_is_reported_with_its_sender_and_kind() {
     for family in FAMILIES {
         let mut rig = rig();
         let protocol = IpProtocol(200);

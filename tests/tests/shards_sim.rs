@@ -531,9 +531,12 @@ fn a_shard_that_panics_again_and_again_costs_its_own_flows_only() {
     let of = |worker: usize, counter| end.stats[worker].counters.of(counter);
     assert!(of(2, Counter::FloodwallPanicDatagrams) > 0, "what waited in sockets is counted");
     for (worker, stats) in end.stats.iter().enumerate() {
-        let died = stats.drops_in.of(DropReason::ShardPanicked);
+        let dropped_in = stats.drops_in.of(DropReason::ShardPanicked);
         let least = if worker == 2 { 2 * count } else { 0 };
-        assert!(died >= least && (died == 0) == (worker != 2), "worker {worker}: {died}");
+        assert!(
+            dropped_in >= least && (dropped_in == 0) == (worker != 2),
+            "worker {worker}: {dropped_in}"
+        );
         assert!(
             stats.outcomes.delivered > 500,
             "it counts on: worker {worker}: {:?}",

@@ -209,8 +209,8 @@ fn accounted(end: &End) {
         let announced =
             [DropReason::ArpNotForUs, DropReason::IpGroupNotJoined, DropReason::NdpUnsolicited];
         let announced: u64 = announced.map(|reason| to.drops_in.of(reason)).iter().sum();
-        let died = to.drops_in.total() - announced;
-        assert!(announced < 30 && died <= lane.corrupted, "{:?}", to.drops_in);
+        let dropped_in = to.drops_in.total() - announced;
+        assert!(announced < 30 && dropped_in <= lane.corrupted, "{:?}", to.drops_in);
     }
 }
 

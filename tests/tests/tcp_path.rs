@@ -31,7 +31,7 @@ const fn headers(family: Family) -> u32 {
     }
 }
 
-/// A host whose router is the peer.
+/// A host with the peer as its router.
 fn config() -> StackConfig {
     let base = ethernet_config(HOST);
     let gateways = FAMILIES.map(|family| addr(family, PEER)).into();

@@ -13,7 +13,7 @@ use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
-use floodwall_tests::{Deaths, deaths, ethernet_config};
+use floodwall_tests::{Drops, drops_between, ethernet_config};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
@@ -109,9 +109,9 @@ fn packets(peer: &TcpPeer, frames: &[Vec<u8>], cut: Option<usize>) -> Vec<Packet
 
 /// Drops by reason. Which timestamp is the newest depends on when the last acknowledgment left (RFC
 /// 7323 section 4.3), so what is old may be refused for its time or for its place.
-fn dead(deaths: &Deaths) -> BTreeMap<&'static str, u64> {
+fn dead(drops_between: &Drops) -> BTreeMap<&'static str, u64> {
     let mut all = BTreeMap::new();
-    for (reason, n) in &deaths.0 {
+    for (reason, n) in &drops_between.0 {
         let name = match reason {
             DropReason::TcpTimestamp | DropReason::TcpOutOfWindow => "old",
             reason => reason.name(),
@@ -147,8 +147,8 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
         fewer += usize::from(answers[1] < answers[0]);
         assert!(answers[1] <= answers[0], "seed {seed}: {answers:?}");
         assert_eq!(answers[0] > 0, answers[1] > 0, "seed {seed}");
-        let died = [0, 1].map(|n| dead(&deaths(&before[n], &twins[n].rig.stats())));
-        assert_eq!(died[0], died[1], "seed {seed}");
+        let dropped = [0, 1].map(|n| dead(&drops_between(&before[n], &twins[n].rig.stats())));
+        assert_eq!(dropped[0], dropped[1], "seed {seed}");
         for twin in &twins {
             assert!(twin.rig.conservation().holds(), "seed {seed}");
         }

@@ -125,7 +125,7 @@ fn what_is_sent_to_oneself_arrives() {
 }
 
 #[test]
-fn askers_who_cannot_be_answered_do_not_silence_a_service() {
+fn clients_that_cannot_be_answered_do_not_silence_a_service() {
     let mut server = Rig::with_neighbor(&ethernet_config(1), 2);
     let any = SocketAddr::new("::".parse().unwrap(), 7000);
     let id = server.sockets(|s| s.udp_bind(any, SocketSettings::new(Family::V6))).0.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family, PublicRandom};
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tests::{Rig, craft, deaths, ethernet_config};
+use floodwall_tests::{Rig, craft, drops_between, ethernet_config};
 use floodwall_udp::{
     Challenge, ChallengeHook, Challenged, SocketId, SocketSettings, UnverifiedSource,
 };
@@ -132,12 +132,12 @@ impl Scene {
         // The queue fills first: what is read then came before.
         (0..20).for_each(|n| self.millisecond(n, flood, false));
         (0..milliseconds).for_each(|n| self.millisecond(n, flood, true));
-        let (died, ours) = deaths(&before, &self.rig.stats());
-        let of = |reason| died.iter().find(|(r, _)| *r == reason).map_or(0, |(_, n)| *n);
+        let (dropped, ours) = drops_between(&before, &self.rig.stats());
+        let of = |reason| dropped.iter().find(|(r, _)| *r == reason).map_or(0, |(_, n)| *n);
         self.outcome.over_share = of(DropReason::UdpOverShare);
         self.outcome.full = of(DropReason::UdpSocketFull);
-        let all: u64 = died.iter().map(|(_, n)| n).sum();
-        assert_eq!(all, self.outcome.over_share + self.outcome.full, "{died:?}");
+        let all: u64 = dropped.iter().map(|(_, n)| n).sum();
+        assert_eq!(all, self.outcome.over_share + self.outcome.full, "{dropped:?}");
         assert_eq!(ours, vec![]);
         // The counters that Linux has say the same, and so does the socket.
         let (errors, rcvbuf) = match self.family {
@@ -236,8 +236,8 @@ fn an_unverified_packet_is_challenged_and_taken_once_it_is_proven() {
             }
             taken += 1;
         };
-        let (died, _) = deaths(&before, &scene.rig.stats());
-        assert_eq!(died, vec![(DropReason::UdpChallenged, 1)]);
+        let (dropped, _) = drops_between(&before, &scene.rig.stats());
+        assert_eq!(dropped, vec![(DropReason::UdpChallenged, 1)]);
         // What fails its checksum is not answered, however strange.
         let mut broken = scene.datagram(100 + taken, 55, 9);
         *broken.last_mut().expect("bytes") ^= 1;

@@ -76,6 +76,17 @@ fn addresses_are_wanted_from_their_first_probe_to_their_end_and_broadcasts_with_
 }
 
 #[test]
+fn what_is_wanted_stays_while_the_link_is_down() {
+    let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
+    let before = wants(&rig);
+    for is_up in [false, true] {
+        let Rig { stack, now, random, .. } = &mut rig;
+        stack.set_carrier(ETH0, is_up, *now, random);
+        assert_eq!(wants(&rig), before, "up: {is_up}");
+    }
+}
+
+#[test]
 fn a_port_is_wanted_while_a_socket_has_it() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
@@ -133,7 +144,7 @@ fn one_that_listens_to_a_whole_protocol_wants_every_port_of_it() {
 }
 
 #[test]
-fn a_router_wants_what_is_for_others_and_who_asks_for_an_address_what_may_be_the_answer() {
+fn a_router_wants_what_is_for_others_and_a_dhcp_client_what_may_be_the_answer() {
     let any = |config: &StackConfig| {
         let rig = Rig::new(config);
         let wanted = wants(&rig);

@@ -17,13 +17,16 @@ use floodwall_testkit::pkt::{Failure, Memory, Script, parse_with, permitted, pla
 
 /// The page with the tables.
 const PAGE: &str = "docs/conformance.md";
+/// The scripts by name, each with its outcomes.
+const LIST: &str = "docs/conformance-scripts.txt";
 /// The text of `--help`.
 const HELP: &str = "\
 Plays collections of packetdrill scripts against Floodwall in memory.
 
 usage: cargo xtask conformance [--write] [-D NAME=VALUE]... FOLDER...
 
-  --write           replace each collection's table in docs/conformance.md
+  --write           replace each collection's table in docs/conformance.md, and its scripts'
+                    names and outcomes in docs/conformance-scripts.txt
   -v, --verbose     name every script that did not pass
   -D NAME=VALUE     NAME stands for VALUE in the scripts
   -h, --help        this text
@@ -59,6 +62,8 @@ struct Results {
     permitted: BTreeMap<(&'static str, &'static str), u32>,
     /// What is not supported, with how many plays need it.
     not_played: BTreeMap<String, u32>,
+    /// How each script's plays ended, over IPv4 and IPv6.
+    scripts: BTreeMap<String, [Option<String>; 2]>,
 }
 
 /// Plays the collections that the arguments name.
@@ -93,14 +98,18 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
         println!("{table}");
         passed &= results.tallies.iter().all(|tally| tally.failed == 0);
         if writes {
-            let path = root.join(PAGE);
-            let read = std::fs::read_to_string(&path);
-            let page = read.map_err(|error| format!("{PAGE}: {error}"))?;
-            let page = replaced(&page, &name, &table);
-            std::fs::write(&path, page).map_err(|error| format!("{PAGE}: {error}"))?;
+            rewrite(root, PAGE, |page| replaced(page, &name, &table))?;
+            rewrite(root, LIST, |list| relisted(list, &name, &results.lines(&name)))?;
         }
     }
     Ok(passed)
+}
+
+/// Replaces a file's text by what is made of it.
+fn rewrite(root: &Path, file: &str, change: impl Fn(&str) -> String) -> Result<(), String> {
+    let (path, error) = (root.join(file), |error| format!("{file}: {error}"));
+    let text = std::fs::read_to_string(&path).map_err(error)?;
+    std::fs::write(&path, change(&text)).map_err(error)
 }
 
 /// The last two words of a collection's path.
@@ -130,6 +139,8 @@ fn collection(folder: &Path, options: &[String], is_verbose: bool) -> Result<Res
                 let family = if is_ipv6 { "IPv6" } else { "IPv4" };
                 println!("{name} over {family}: {outcome:?}");
             }
+            let ended = results.scripts.entry(name.clone()).or_default();
+            ended[usize::from(is_ipv6)] = Some(outcome.label());
             results.count(is_ipv6, outcome);
         }
     }
@@ -191,7 +202,28 @@ fn played(script: Script) -> Result<(), Failure> {
     player.join().map_err(panicked)?
 }
 
+impl Outcome {
+    /// In the list of scripts.
+    fn label(&self) -> String {
+        match self {
+            Self::Passed => "passed".to_owned(),
+            Self::Permitted(what, ..) => format!("permitted: {what}"),
+            Self::NotPlayed(_) => "not played".to_owned(),
+            Self::Failed(_) => "failed".to_owned(),
+        }
+    }
+}
+
 impl Results {
+    /// One line for each script: `COLLECTION SCRIPT | IPv4 | IPv6`.
+    fn lines(&self, name: &str) -> String {
+        let ended = |it: &Option<String>| it.clone().unwrap_or_else(|| "-".to_owned());
+        let line = |(script, [v4, v6]): (&String, &[Option<String>; 2])| {
+            format!("{name} {script} | {} | {}\n", ended(v4), ended(v6))
+        };
+        self.scripts.iter().map(line).collect()
+    }
+
     fn count(&mut self, is_ipv6: bool, outcome: Outcome) {
         let tally = &mut self.tallies[usize::from(is_ipv6)];
         tally.scripts += 1;
@@ -248,6 +280,15 @@ fn replaced(page: &str, name: &str, table: &str) -> String {
     format!("{}{table}{tail}", page.get(..start).unwrap_or_default())
 }
 
+/// The list with this collection's lines replaced.
+fn relisted(list: &str, name: &str, lines: &str) -> String {
+    let collection = format!("{name} ");
+    let others = list.lines().filter(|line| !line.starts_with(&collection));
+    let mut text: String = others.flat_map(|line| [line, "\n"]).collect();
+    text.push_str(lines);
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,6 +322,16 @@ mod tests {
         let page = replaced(page, "a", "### a\n\nnew\n");
         assert_eq!(page, "# C\n\n### a\n\nnew\n\n### b\n\nkept\n");
         assert_eq!(replaced(&page, "c", "### c\n"), format!("{}\n\n### c\n", page.trim_end()));
+    }
+
+    #[test]
+    fn a_collections_scripts_are_listed_once_with_both_families() {
+        let mut results = Results::default();
+        let ended = results.scripts.entry("x.pkt".to_owned()).or_default();
+        ended[1] = Some(Outcome::Permitted("what", "why", String::new()).label());
+        let list =
+            relisted("# head\na/b old | - | -\na/c kept | - | -\n", "a/b", &results.lines("a/b"));
+        assert_eq!(list, "# head\na/c kept | - | -\na/b x.pkt | - | permitted: what\n");
     }
 
     #[test]

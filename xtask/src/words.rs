@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_found_whatever_their_visibility() {
+    fn definitions_are_found_at_any_visibility() {
         assert_eq!(defined("pub struct A<T> {"), Some("A"));
         assert_eq!(defined("    pub(in crate::remote) enum B {"), Some("B"));
         assert_eq!(defined("trait C: Copy {}"), Some("C"));

@@ -107,7 +107,7 @@ impl OpenedDevices {
             let asked =
                 [(wanted.wants_dhcp(), "DHCP servers"), (wanted.wants_routers(), "IPv6 routers")];
             let asked: Vec<_> =
-                asked.iter().filter(|(asks, _)| *asks).map(|(_, who)| *who).collect();
+                asked.iter().filter(|(asks, _)| *asks).map(|(_, server)| *server).collect();
             let asks = match asked.is_empty() {
                 true => "no address of ours yet, and address configuration is off".to_owned(),
                 false => format!("no address given: asking {}", asked.join(" and ")),

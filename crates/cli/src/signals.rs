@@ -1,7 +1,7 @@
 //! SIGHUP and SIGUSR1: the file is read again, and a line of counts is logged.
 //!
-//! A thread of its own, started by `run`. SIGINT and SIGTERM are not its business. Invariant: none
-//! of the signals that are caught here ends the process, whatever happens on them.
+//! A thread of its own, started by `run`. SIGINT and SIGTERM are handled elsewhere. Invariant:
+//! none of the signals that are caught here ends the process, even where a reload fails.
 
 use std::thread;
 

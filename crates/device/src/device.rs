@@ -78,8 +78,8 @@ pub trait Device: Send {
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError>;
 
     /// As [`Device::transmit`], and stops where `goes_on` says no, after one send at least: for
-    /// devices whose sends run the receivers of a packet within the call, and so take as long as
-    /// those like. Others send all they have room for.
+    /// devices that run the receivers of a packet within the send, which takes as long as these
+    /// need. Others send all they have room for.
     ///
     /// # Errors
     /// As [`Device::transmit`].

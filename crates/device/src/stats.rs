@@ -45,7 +45,7 @@ pub struct DeviceStats {
     pub rx_denied: u64,
     /// Packets of unverified flows dropped at the interface, beyond the worker's credit.
     pub rx_unverified: u64,
-    /// Segments of no known connection and without a cookie of ours that died at the interface
+    /// Segments of no known connection and without a cookie of ours dropped at the interface
     /// under pressure: the worker granted no more.
     pub rx_segments: u64,
     /// Dropped by an XDP interface's program: of an unverified flow, beyond what its service

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_whose_headers_are_no_segments_are_not_believed() {
+    fn segments_with_malformed_headers_are_refused() {
         let offload = Offload {
             flags: NEEDS_CHECKSUM,
             gso_type: 1,

@@ -291,7 +291,7 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
 }
 
 #[test]
-fn unverified_packets_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_once() {
+fn unverified_packets_have_half_of_the_ring_at_most_at_any_credit_and_it_is_set_once() {
     inside(|| {
         let (pool, now) = (pool(), Instant::ORIGIN);
         if !veth(1) {

@@ -170,7 +170,7 @@ fn receive_frames(device: &mut AfPacket, count: usize, pool: &Pool) -> usize {
 }
 
 #[test]
-fn whatever_the_place_no_frame_is_lost_and_a_worker_that_sleeps_is_woken() {
+fn at_any_place_no_frame_is_lost_and_a_worker_that_sleeps_is_woken() {
     inside(|| {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         if !veth() {
@@ -234,7 +234,7 @@ fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nothing_does(
 /// After a NAPI run with packets, and after our own polls, the card's interrupt would be off for 20
 /// ms; `rest` re-enables it at once. A veth's interrupts are raised within the sender's calls.
 #[test]
-fn behind_each_rest_the_card_calls_at_once_whoever_ran_its_half_before() {
+fn behind_each_rest_the_card_calls_at_once_after_any_poller() {
     const ROUNDS: usize = 60;
     inside(|| {
         let pool = Pool::new(&PoolConfig::default()).unwrap();

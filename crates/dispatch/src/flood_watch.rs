@@ -208,8 +208,8 @@ pub struct FloodEnded {
     /// Packets refused in all.
     pub refused: u64,
     /// What was served meanwhile (connections opened, datagrams delivered) as a share of the rate
-    /// before, at most 1. `None` where little was served before, and of UDP floods, whose own
-    /// datagrams are among those delivered.
+    /// before, at most 1. `None` where little was served before, and of UDP floods: the
+    /// flood's own datagrams are among those delivered.
     pub honest_share: Option<f64>,
 }
 

@@ -46,7 +46,7 @@ pub struct Port {
     refused: bool,
     /// The time to send was over before the backlog was: the next turn follows at once.
     cut: bool,
-    /// Some of the backlog must leave, whatever the time.
+    /// Some of the backlog must leave, even when the time is over.
     forced: bool,
     retry: Duration,
     /// Consecutive polls that reported readiness without a packet.
@@ -413,7 +413,7 @@ mod tests {
 
     use super::*;
 
-    /// A device whose sends take as long as they like.
+    /// A device with sends of unbounded length.
     struct Slow(DeviceInfo);
 
     impl Device for Slow {

@@ -44,13 +44,13 @@ pub(crate) fn sleep(
 ) -> Result<WakeReason, Errno> {
     let quiet = PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN);
     let mut waited = [const { None }; PORTS_MAX + 2].map(|_: Option<()>| quiet.clone());
-    let mut whose = [0_u8; PORTS_MAX + 2];
+    let mut port_of = [0_u8; PORTS_MAX + 2];
     waited[1] = PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN);
     let mut count = 2;
     for (index, port) in ports.iter().enumerate().take(if is_hungry { PORTS_MAX } else { 0 }) {
         if let Some(descriptor) = port.readiness(now) {
             waited[count] = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
-            whose[count] = index as u8;
+            port_of[count] = index as u8;
             count += 1;
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn sleep(
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
     let mut woken =
         WakeReason { rung: is_ready(&waited[1]), stopped: is_ready(&waited[0]), ports: 0 };
-    for (fd, index) in waited[2..count].iter().zip(&whose[2..count]) {
+    for (fd, index) in waited[2..count].iter().zip(&port_of[2..count]) {
         woken.ports |= u64::from(is_ready(fd)) << index;
     }
     Ok(woken)

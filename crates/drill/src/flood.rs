@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_whose_gap_is_no_whole_number_lets_packets_through_at_their_time() {
+    fn a_gate_with_a_fractional_gap_lets_packets_through_at_their_time() {
         for rate in [3, 7, 240, 999, 123_457] {
             let length = Duration::from_millis(1000);
             let mut gate = FloodGate::new(rate, length);

@@ -115,7 +115,7 @@ pub fn remove(folder: &Path) -> io::Result<()> {
     gone(fs::remove_dir(folder))
 }
 
-/// What a pinned guard has counted, whose process has gone.
+/// What a pinned guard has counted after the end of its process.
 ///
 /// # Errors
 /// Nothing is pinned there.

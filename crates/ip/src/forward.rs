@@ -87,7 +87,7 @@ pub fn is_registered_martian(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether a packet's addresses let it cross a router, one of whose links is in 240/4 if
+/// Whether a packet's addresses let it cross a router with a link in 240/4 if
 /// `reserved`. The caller has checked with
 /// [`input::ipv4_addresses`] or its IPv6 counterpart that the destination is no group and not ours.
 ///

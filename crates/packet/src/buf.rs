@@ -279,7 +279,21 @@ impl PacketBuf {
     /// all of its chunks.
     #[must_use]
     #[inline]
-    pub fn without_front(mut self, n: usize) -> Self {
+    pub fn without_front(self, n: usize) -> Self {
+        let d = self.descriptor();
+        if d.chain.get().is_null() {
+            // Nearly always.
+            let n = n.min(self.len()) as u32;
+            d.total.set(d.total.get() - n);
+            d.off.set(d.off.get() + n);
+            d.len.set(d.len.get() - n);
+            return self;
+        }
+        self.without_front_chunks(n)
+    }
+
+    /// The same of several chunks.
+    fn without_front_chunks(mut self, n: usize) -> Self {
         let mut left = n.min(self.len());
         loop {
             let d = self.descriptor();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_taken_by_one_thread_die_on_another_and_come_home() {
+    fn packets_taken_by_one_thread_are_freed_on_another_and_come_home() {
         let region = region(1);
         let lane = region.lane().unwrap();
         let all = lane.enter(Pool::available);

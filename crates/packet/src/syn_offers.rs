@@ -13,7 +13,7 @@ use core::net::IpAddr;
 use floodwall_base::limits::XDP_LISTENERS;
 use floodwall_base::{IfIndex, Instant};
 
-/// The keys that cookies are made with. Secret: they are shown to the kernel and to nobody else.
+/// The keys that cookies are made with. Secret: only the kernel gets them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CookieKeys {
     /// The number of the present epoch.

@@ -107,7 +107,7 @@ fn reads_one_more(handle: &UdpHandle) -> bool {
 }
 
 #[test]
-fn an_error_whose_flag_another_reader_saw_is_not_slept_over() {
+fn an_error_is_not_slept_over_when_another_reader_saw_its_flag() {
     let (_shards, shared) = shared();
     let handle = udp(&shared);
     let awake = stays_awake(&handle, || {

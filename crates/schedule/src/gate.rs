@@ -46,7 +46,7 @@ use crate::waiting_line::{self, WaitingLine};
 
 /// Bursts under pressure after a packet of an established flow in which more are expected: a
 /// million packets, a fifth of a second or more. Without established flows there is no look-ahead.
-const FRIENDS_FOR: u32 = 16_384;
+const ESTABLISHED_ROUNDS: u32 = 16_384;
 /// Without pressure one burst in so long is classified, where `acquaints` is set.
 const ACQUAINTS_EVERY: Duration = Duration::from_millis(1);
 /// No turn takes longer than this: it is interrupted.
@@ -440,7 +440,7 @@ impl Gate {
         match class {
             Triage::Established => {
                 self.stats.established += 1;
-                self.established_flows_for = FRIENDS_FOR;
+                self.established_flows_for = ESTABLISHED_ROUNDS;
                 // There is room: no more packets than arrived.
                 let _ = burst.push(packet);
             }

@@ -71,16 +71,16 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
             now += Duration::from_millis(1);
         }
         let ledgers = stack.stats();
-        let died: Vec<_> = DropReason::ALL
+        let dropped: Vec<_> = DropReason::ALL
             .iter()
             .map(|reason| (reason, ledgers.drops_in.of(*reason), ledgers.drops_out.of(*reason)))
             .filter(|(_, arrived, own)| arrived + own > 0)
             .collect();
-        assert_eq!(refused, addr.ends_with(":9"), "{addr}: {written} written, {died:?}");
+        assert_eq!(refused, addr.ends_with(":9"), "{addr}: {written} written, {dropped:?}");
         let of = |counter| ledgers.counters.of(counter);
         let broken = (of(Counter::TcpAttemptFails), of(Counter::TcpEstabResets));
         assert_eq!(broken, (u64::from(refused), 0), "{addr}: what ends in order is not counted");
-        assert!(refused || back == sent, "{addr}: {} of {written}: {died:?}", back.len());
+        assert!(refused || back == sent, "{addr}: {} of {written}: {dropped:?}", back.len());
     }
     assert_eq!(stack.stats().drops_in.of(DropReason::TcpNoConnection), 1);
 }

@@ -31,7 +31,7 @@ impl Stack {
         if let Some(error) = refusal.owed {
             self.answer_error(cx, &packet, ascent, upper, error);
         }
-        self.die_ip::<A>(packet, refusal.reason);
+        self.drop_ip::<A>(packet, refusal.reason);
     }
 
     /// Answers a packet with an ICMP error, if the packet, its addresses and the limits allow.
@@ -86,7 +86,7 @@ impl Stack {
 
     /// Drops a packet that this host originated.
     #[cold]
-    pub(crate) fn die_out<A: IpFamily>(&mut self, packet: PacketBuf, reason: DropReason) {
+    pub(crate) fn drop_output<A: IpFamily>(&mut self, packet: PacketBuf, reason: DropReason) {
         self.stats.drops_out.count(reason);
         self.stats.counters.count(match reason {
             DropReason::NoRoute => A::OUT_NO_ROUTES,
@@ -110,7 +110,7 @@ impl Stack {
 
     /// Drops a received IP packet.
     #[cold]
-    pub(crate) fn die_ip<A: Address>(&mut self, packet: PacketBuf, reason: DropReason) {
+    pub(crate) fn drop_ip<A: Address>(&mut self, packet: PacketBuf, reason: DropReason) {
         let v4 = A::FAMILY == Family::V4;
         let pick = |a: Counter, b: Counter| if v4 { a } else { b };
         let counter = match reason {

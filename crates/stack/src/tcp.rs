@@ -348,6 +348,7 @@ impl Stack {
     }
 
     /// Sends segments on the path of their destination.
+    #[inline(always)]
     fn tcp_output_on<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
@@ -356,23 +357,37 @@ impl Stack {
         segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
-        let OutgoingSegment { packet, marks } = segment;
-        let mut packet = packet;
+        let OutgoingSegment { mut packet, marks } = segment;
         if rest.is_empty() {
             packet = match self.tcp_depart_as_before(cx, (&ends, zone), path, packet, &marks) {
                 Ok(()) => return,
                 Err(packet) => packet,
             };
         }
+        let segment = OutgoingSegment { packet, marks };
+        self.tcp_output_anew(cx, (ends, zone), path, segment, rest);
+    }
+
+    /// The same with headers that are made for them.
+    #[inline(never)]
+    fn tcp_output_anew<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (ends, zone): (AddrPair<A>, Option<IfIndex>),
+        path: Result<OutputPath<A>, DropReason>,
+        segment: OutgoingSegment,
+        rest: &mut PacketList,
+    ) {
+        let OutgoingSegment { packet, marks } = segment;
         let path = match path {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
                 let packet = self.tcp_unsent(cx.now, ends, zone, packet);
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
                 while let Some(packet) = rest.pop_front() {
                     self.originate::<A>(packet.len() + A::HEADER_LEN);
-                    self.die_out::<A>(packet, reason);
+                    self.drop_output::<A>(packet, reason);
                 }
                 return;
             }
@@ -412,7 +427,7 @@ impl Stack {
 
     /// Lets a segment leave with the headers of the one before, if that went the same way with the
     /// same marks; gives back any other.
-    #[inline]
+    #[inline(always)]
     fn tcp_depart_as_before<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
@@ -584,6 +599,22 @@ impl Sockets<'_> {
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let ends = self.tcp_ends_towards(None, remote)?;
+        self.tcp_open(&ends, settings, owner)
+    }
+
+    /// Opens a connection from this address and port; an unspecified address and port 0 are left to
+    /// the stack.
+    ///
+    /// # Errors
+    /// See [`TcpError`].
+    pub fn tcp_connect_from(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let ends = self.tcp_ends_towards(Some(local), remote)?;
         self.tcp_open(&ends, settings, owner)
     }
 

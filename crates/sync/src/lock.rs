@@ -35,7 +35,7 @@ mod tests {
     use super::{PoisonError, TryLockError};
 
     #[test]
-    fn one_at_a_time_is_inside_and_who_panicked_there_is_told_of() {
+    fn one_at_a_time_is_inside_and_a_panic_there_is_reported() {
         let sum = Mutex::new(0_u64);
         thread::scope(|scope| {
             for _ in 0..3 {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn unverified_packets_have_half_and_who_is_expected_has_the_rest_too() {
+    fn unverified_packets_have_half_and_expected_ones_the_rest_too() {
         let mut budget = CookieBudget::new((1000, 20), at(0));
         let taken = |budget: &mut CookieBudget, hash: u64| {
             (0..100).filter(|_| budget.take(hash, at(0))).count()

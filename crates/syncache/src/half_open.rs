@@ -217,7 +217,7 @@ pub trait HalfOpen {
     fn expects(&self, flow: &FlowKey) -> bool;
 
     /// Whether cookies of that listener may be outstanding: then a segment that proves nothing may
-    /// be a later one of a client whose first was lost. Read-only.
+    /// be a later one of a client after its first was lost. Read-only.
     fn awaits_cookies(&self, _listener: ListenerId, _now: Instant) -> bool {
         false
     }

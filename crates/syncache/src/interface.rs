@@ -1,8 +1,8 @@
 //! What a program at the interface needs to make and open the same cookies.
 //!
-//! Asked by the stack on behalf of a device whose program answers SYNs before they cost a turn of
-//! the worker (crate `bpf`). Invariant: the keys leave this process only for the kernel that runs
-//! that program, which root alone can read.
+//! Asked by the stack on behalf of a device with a program that answers SYNs before they cost a
+//! turn of the worker (crate `bpf`). Invariant: the keys leave this process only for the kernel
+//! that runs that program, which root alone can read.
 
 use floodwall_base::Instant;
 
@@ -45,7 +45,7 @@ impl SynCache {
         self.settings_of(listener).filter(|settings| settings.cookies != CookiePolicy::Never)
     }
 
-    /// The keys in force at `at`, whose epoch ends at `until`. To be asked again when the epoch has
+    /// The keys in force at `at`, in the epoch that ends at `until`. Asked again when the epoch has
     /// turned and after [`SynCache::reload`]. Costs eight hashes.
     #[must_use]
     pub fn interface_keys(&self, at: CookieMoment, until: Instant) -> InterfaceKeys {

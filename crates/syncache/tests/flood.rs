@@ -57,7 +57,7 @@ fn honest_clients_connect_through_floods_at_every_backlog_in_both_families() {
 }
 
 #[test]
-fn a_syn_is_one_unit_whatever_the_backlog_and_however_full_the_cache() {
+fn a_syn_is_one_unit_at_any_backlog_and_however_full_the_cache() {
     for backlog in [128, 1024, 65_536] {
         let (mut it, listener) = with_listener(CacheSettings::default(), listening(backlog));
         let memory = it.memory();
@@ -72,7 +72,7 @@ fn a_syn_is_one_unit_whatever_the_backlog_and_however_full_the_cache() {
 }
 
 #[test]
-fn the_cache_holds_15_359_whatever_the_backlog() {
+fn the_cache_holds_15_359_at_any_backlog() {
     let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(5) };
     let (mut it, listener) = with_listener(CacheSettings::default(), never);
     for n in 0..200_000 {
@@ -452,12 +452,12 @@ fn a_forged_syn_of_the_same_ends_costs_the_client_nothing_and_a_restarted_client
         let first = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
         let second = it.syn(listener, &other.syn(), at_millis(MINUTE + 1));
         assert!(matches!(second, SynAnswer::Cookie(_)), "{second:?}");
-        for (who, answer) in [(client, first), (other, sent(second))] {
+        for (sender, answer) in [(client, first), (other, sent(second))] {
             let (mut it, at) = with_listener(CacheSettings::default(), listening(64));
             let _ = it.syn(at, &client.syn(), at_millis(MINUTE));
             let _ = it.syn(at, &other.syn(), at_millis(MINUTE + 1));
-            let proof = proven(it.ack(at, &who.ack(&answer), at_millis(MINUTE + 50)));
-            assert_eq!((proof.irs(), it.stats().half_open), (who.irs, 0));
+            let proof = proven(it.ack(at, &sender.ack(&answer), at_millis(MINUTE + 50)));
+            assert_eq!((proof.irs(), it.stats().half_open), (sender.irs, 0));
         }
         // Nothing is retransmitted for the older of the two: it would confuse the newer.
         it.work(at_millis(MINUTE + 2000), Units(64), &mut |again| panic!("{again:?}"));

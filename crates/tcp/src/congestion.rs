@@ -82,6 +82,8 @@ pub trait CongestionControl {
     fn begin_with(&mut self, window: u32);
     /// Data was acknowledged outside of recovery, or in slow start after a timeout.
     fn on_ack(&mut self, delivery: &Delivery);
+    /// The same where the window has not limited what is in flight.
+    fn on_unlimited_ack(&mut self, _now: Instant) {}
     /// A loss or an ECN mark in a window of data; called once per window.
     fn on_congestion(&mut self, congestion: Congestion, flight: &Flight);
     /// The retransmission timer expired, for data sent for the first time or again.
@@ -155,6 +157,10 @@ impl CongestionControl for Controller {
     }
     fn on_ack(&mut self, delivery: &Delivery) {
         each!(self, c => c.on_ack(delivery));
+    }
+    #[inline(always)]
+    fn on_unlimited_ack(&mut self, now: Instant) {
+        each!(self, c => c.on_unlimited_ack(now));
     }
     fn on_congestion(&mut self, congestion: Congestion, flight: &Flight) {
         each!(self, c => c.on_congestion(congestion, flight));

@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::{FRAME_TRUE_BYTES, HALF_FLOOR, HALF_LIMIT_FIRST};
+use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -32,7 +32,7 @@ use crate::rtt::RttConfig;
 use crate::segment::Segment;
 use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
-use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::settings::{Acknowledge, KeepaliveTimes, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
@@ -198,7 +198,7 @@ pub(crate) struct Connection {
     pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<EcnRequest>,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
     pub(crate) recovery: Recovery,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
@@ -302,7 +302,7 @@ impl Connection {
             syn_answered: false,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(EcnRequest::of),
+            keepalive: settings.keepalive.map(KeepaliveTimes::of),
             wishes: UserOptions::of(settings),
             path: start.path.clone(),
         }
@@ -406,6 +406,7 @@ impl Connection {
     }
 
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
+    #[inline(always)]
     pub(crate) fn arm_retransmit(&mut self) {
         if !self.state.is_synchronized() {
             return;
@@ -426,8 +427,18 @@ impl Connection {
 
     /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
     /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    #[inline(always)]
     pub(crate) fn segment_room(&self) -> u32 {
-        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        match self.out_of_order.block_count() {
+            0 => self.mss(),
+            blocks => self.room_beside(blocks),
+        }
+    }
+
+    /// The same with so many SACK blocks.
+    #[inline(never)]
+    fn room_beside(&self, blocks: u32) -> u32 {
+        let blocks = if self.agreed.sack { blocks } else { 0 };
         let sack = match blocks.min(self.sack_blocks_max() as u32) {
             0 => 0,
             blocks => 4 + 8 * blocks,
@@ -451,21 +462,19 @@ impl Connection {
     }
 
     /// The current limit of the send buffer in true bytes: two congestion windows of full segments,
-    /// one in flight and one behind it, within the memory limit. Where memory is scarce, only a
-    /// little more than the peer's window, if that is smaller: what the peer does not take yet is
-    /// not kept here for it.
+    /// one in flight and one behind it, within the memory limit. Where memory is scarce, no more
+    /// than a frame beyond the peer's window: what the peer does not take yet is not kept here for
+    /// it, be its window closed now or about to close.
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
             let window = self.recovery.controller().window();
             let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
+            let twice = bytes(window).saturating_mul(2);
             // Before its first window the peer has refused nothing.
-            let is_scarce = self.snd.is_scarce && self.snd.wnd_max > 0;
-            let (wanted, least) = match is_scarce {
-                true if self.snd.wnd < window => {
-                    (bytes(self.snd.wnd).saturating_add(HALF_FLOOR), HALF_FLOOR)
-                }
-                true => (bytes(window).saturating_mul(2), HALF_FLOOR),
-                false => (bytes(window).saturating_mul(2), HALF_LIMIT_FIRST),
+            let (wanted, least) = if self.snd.is_scarce && self.snd.wnd_max > 0 {
+                (twice.min(bytes(self.snd.wnd).saturating_add(FRAME_TRUE_BYTES)), FRAME_TRUE_BYTES)
+            } else {
+                (twice, HALF_LIMIT_FIRST)
             };
             wanted.clamp(least.min(self.send_bytes), self.send_bytes)
         } else {
@@ -474,11 +483,12 @@ impl Connection {
         limit.min(self.rcv.send_allowed)
     }
 
-    /// Whether less than a third of the send buffer is free.
+    /// Whether less than a third of the send buffer is free, or of its first size where it has
+    /// grown: a third of what a long path needs is a third of its goodput.
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
         let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
-        full || self.snd.held() >= limit - limit / 3
+        full || self.snd.held() >= limit - limit.min(HALF_LIMIT_FIRST) / 3
     }
 
     /// Notes after a write whether the buffer is full, so that the program is notified of free
@@ -489,6 +499,7 @@ impl Connection {
 
     /// After an acknowledgment: notifies a waiting program once a third of the buffer, or all of
     /// it, is free.
+    #[inline(always)]
     pub(crate) fn note_room(&mut self) {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
@@ -600,7 +611,7 @@ impl Connection {
     }
 
     /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
-    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
+    /// the peer has ended is read to its end, in every later state of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
         if self.rcv.fin {
             return Ok(0);
@@ -613,6 +624,7 @@ impl Connection {
     }
 
     /// After a read: the window may have grown enough for a window update.
+    #[inline(always)]
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.rcv.note_read(now);
         if self.state.hears()

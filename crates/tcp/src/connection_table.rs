@@ -302,18 +302,24 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// The connection of an arriving segment: mostly that of the previous segment. Else the flow's
     /// hash, with which its half-open connection is looked up next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
         let is_it = |c: &Connection| c.flow == *flow && c.state() != TcpState::Closed;
         if self.at(self.latest).is_some_and(is_it) {
             return Ok(self.latest);
         }
-        if self.hashed.0 != *flow {
-            self.hashed = (*flow, self.hash(flow));
+        self.find_other(*flow)
+    }
+
+    /// The same where it is not that of the previous segment.
+    #[inline(never)]
+    fn find_other(&mut self, flow: FlowKey) -> Result<u32, u64> {
+        if self.hashed.0 != flow {
+            self.hashed = (flow, self.hash(&flow));
         }
         let hash = self.hashed.1;
         self.half_open.prefetch(hash);
-        let found = self.find_hashed(flow, hash).ok_or(hash)?;
+        let found = self.find_hashed(&flow, hash).ok_or(hash)?;
         self.prefetch(found);
         Ok(found)
     }
@@ -491,7 +497,27 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
+    #[inline(never)]
     pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
+        self.settle_here(index, now, wants_output);
+    }
+
+    /// The same, as a part of the caller.
+    #[inline(always)]
+    pub(crate) fn settle_here(&mut self, index: u32, now: Instant, wants_output: bool) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
+            return self.settle_ended(index, now, wants_output);
+        }
+        let held = connection.held();
+        self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
+        self.settle_rest(index, now, wants_output);
+    }
+
+    /// The same of a connection that has ended, or is in TIME-WAIT.
+    #[inline(never)]
+    fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         // Of an ended connection only the program's part is left, which the program frees.
@@ -518,6 +544,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
             return self.shrink(index, now);
         }
+        self.settle_rest(index, now, wants_output);
+    }
+
+    /// What is left to settle of a connection that stays: the list of senders, timers and events.
+    #[inline(always)]
+    fn settle_rest(&mut self, index: u32, now: Instant, wants_output: bool) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
         if wants_output {
             if !self.dirty.is_linked(index) {
                 self.dirty.push_back(DIRTY_LIST, index);

@@ -44,12 +44,18 @@ impl DelayedAcks {
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, place: u32, at: Instant) {
         let Some(slot) = self.at.get_mut(place as usize) else { return };
         if *slot == at {
             return;
         }
+        self.change(place, at);
+    }
+
+    /// The same where it is another one.
+    fn change(&mut self, place: u32, at: Instant) {
+        let Some(slot) = self.at.get_mut(place as usize) else { return };
         let was_pending = core::mem::replace(slot, at) != Instant::FAR;
         if at == Instant::FAR {
             self.pending -= 1;

@@ -53,7 +53,7 @@ impl Connection {
 
     /// Whether an acceptable acknowledgment echoes a mark. Call before the acknowledged data is
     /// removed from the flight: that is the data that was marked (RFC 9438 section 4.6).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_echo(&mut self, segment: &Segment, now: Instant) {
         if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(now) {
             self.note_reduction();

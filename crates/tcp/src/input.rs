@@ -158,6 +158,7 @@ impl Connection {
     /// resets of middleboxes, and keepalives and ACKs of some hosts, have none on connections that
     /// agreed on them, and a peer that gets no answer resets the connection. Linux accepts them,
     /// too.
+    #[inline(always)]
     pub(crate) fn refuse_by_timestamp(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -170,12 +171,14 @@ impl Connection {
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
-        self.answer(cx, segment);
+        let segment = *segment;
+        self.answer(cx, &segment);
         Some(InputOutcome::Dropped(DropReason::TcpTimestamp))
     }
 
     /// Updates TS.Recent from a segment that covers the last acknowledgment sent (RFC 7323 section
     /// 4.3 (2)). Only called for segments in the window.
+    #[inline(always)]
     pub(crate) fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
         if let Some(timestamps) = segment.options.timestamps
             && self.agreed.timestamps

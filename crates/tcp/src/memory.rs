@@ -28,8 +28,8 @@
 //! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
 //! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
 //! its prefix has most of the share and several have the same; and as many times what is free
-//! before memory is short, which is what others do not need. They need little: unless less than
-//! [`LITTLE_DIVISOR`] is in use, a send buffer is then hardly larger than its peer's window
+//! beyond [`UNSHARED_KEPT`], which is what others do not need. They need little: unless less than
+//! [`LITTLE_DIVISOR`] is in use, a send buffer is then no larger than its peer's window and a frame
 //! (`connection.rs`), which is closed where the peer reads slowly. So a long-distance download
 //! keeps its window beside many of these.
 //!
@@ -87,6 +87,9 @@ const CROWDED_BELOW: (u64, u64) = (3, 8);
 const SHORT_DIVISOR: u64 = 8;
 /// The part of the memory that prefixes share before it is short.
 const SHARED_MEMORY: (u64, u64) = (3, 4);
+/// The part of the memory that send buffers beyond their share leave free: what others that hold
+/// little send in a burst does not make memory short.
+const UNSHARED_KEPT: (u64, u64) = (3, 16);
 /// Less than this part in use is plenty: shares are not computed.
 const PLENTY_DIVISOR: u64 = 8;
 /// Less than this part in use is little: send buffers are not limited by their peers' windows.
@@ -256,7 +259,7 @@ impl ConnectionMemory {
     }
 
     /// Sets the memory of the connection at `index`; returns whether it grew.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&mut self, index: u32, held: u32, now: Instant) -> bool {
         let Some(holder) = self.holders.get_mut(index as usize) else { return false };
         let before = core::mem::replace(&mut holder.held, held);
@@ -273,17 +276,24 @@ impl ConnectionMemory {
         }
         let is_small = held <= HALF_FLOOR && holder.weighed <= HALF_FLOOR;
         if is_small && self.has_plenty() {
+            // So memory is not short either.
             if !self.unweighed.is_linked(index) {
                 self.unweighed.push_back(UNWEIGHED_LIST, index);
             }
         } else {
-            self.weigh(index);
-            self.weigh_others(WEIGHED_BESIDE);
+            self.note_weighed(index, held, before);
         }
+        held > before
+    }
+
+    /// The same of what is large, or where memory is no longer plenty.
+    #[inline(never)]
+    fn note_weighed(&mut self, index: u32, held: u32, before: u32) {
+        self.weigh(index);
+        self.weigh_others(WEIGHED_BESIDE);
         if held > before && !self.contested && self.is_short() {
             self.contested = self.missing(index) > 0;
         }
-        held > before
     }
 
     /// Updates the share and the list of the connection at `index`.
@@ -319,11 +329,25 @@ impl ConnectionMemory {
     }
 
     /// What the connection at `index` may currently hold.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
+        if self.held < self.limit / LITTLE_DIVISOR {
+            let free = self.limit - self.held;
+            let usual = (free - self.limit / OTHERS_DIVISOR) / FREE_DIVISOR;
+            let grown = (free - self.limit / KEPT_DIVISOR) / FREE_DIVISOR;
+            let both = usual.min(u64::from(HALF_LIMIT_FIRST)).max(grown);
+            let both = both.min(u64::from(u32::MAX)) as u32;
+            let both = both.max(HALF_FLOOR);
+            return ConnectionAllowance { receive: both, send: both, is_scarce: false };
+        }
+        self.allowance_of_share(index)
+    }
+
+    /// The same where more than a little is in use.
+    #[inline(never)]
+    fn allowance_of_share(&self, index: u32) -> ConnectionAllowance {
         let free = self.limit.saturating_sub(self.held);
-        let is_little = self.held < self.limit / LITTLE_DIVISOR;
-        let share = if is_little { None } else { self.fair_share(index) };
+        let share = self.fair_share(index);
         let missing = match share {
             Some((share, held)) if !self.has_plenty() => share.saturating_sub(held),
             _ => 0,
@@ -335,7 +359,8 @@ impl ConnectionMemory {
         let send = if share.is_some() {
             // What is missing falls with what the connection holds itself.
             let of_share = missing.saturating_add(self.weight_of(index)).min(missing * SEND_PART);
-            let unshared = free.saturating_sub(self.limit / SHORT_DIVISOR);
+            let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
+            let unshared = free.saturating_sub(kept);
             receive.max(of_share).max(unshared * SEND_PART)
         } else {
             receive

@@ -210,7 +210,7 @@ impl Connection {
         let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         // The FIN is retransmitted as it was sent: alone if it was sent alone.
         let fin = self.snd.fin_sent && from + data == data_end && data < len;
-        let packet = self.text(cx, from, payload, fin, TcpFlags::NONE)?;
+        let packet = self.text(cx, from, (payload, None), fin, TcpFlags::NONE)?;
         self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
         cx.counters.count(Counter::TcpRetransSegs);
         Ok(packet)
@@ -225,6 +225,54 @@ impl Connection {
                 || again()
                 || self.may_send(records) > 0
                 || self.may_finish(records))
+    }
+
+    /// Writes `bytes` that leave at once as one segment, past the queue of unsent data, and returns
+    /// its packet: as [`Connection::send`] and [`Connection::output_written`]. `None`, without an
+    /// effect, where they do not, or where anything else is pending.
+    #[inline(always)]
+    pub(crate) fn write_through(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        bytes: &[u8],
+    ) -> Option<Option<PacketBuf>> {
+        let len = bytes.len() as u32;
+        let leaves = self.state() == TcpState::Established
+            && (self.due == ConnectionDue::default() || self.due == ConnectionDue::ACK)
+            && len > 0
+            && self.snd.unsent() == 0
+            && !self.snd.fin
+            && self.probe.is_none()
+            && self.error.is_none()
+            && !self.wishes.is_particular()
+            && (self.nodelay || !self.snd.has_short_outstanding())
+            && len <= self.segment_room().min(self.mss())
+            && len <= self.snd.usable()
+            && len <= self.recovery.allowance()
+            && self.snd.held() < self.send_limit()
+            && self.recovery.next_lost(cx.records).is_none()
+            && self.recovery.board().can_record(cx.records);
+        if !leaves {
+            return None;
+        }
+        if self.wishes.restarts_slowly {
+            let agreement = self.agreement();
+            self.recovery.before_sending(&agreement, cx.now);
+            if self.recovery.allowance() < len {
+                return None;
+            }
+        }
+        let (packet, sum) = self.snd.write_through(bytes, !cx.partial, cx.pool)?;
+        if self.snd.una + len == self.snd.nxt {
+            self.stalled = cx.now;
+        }
+        self.wishes.writes(false);
+        self.note_written();
+        // What could not be built counts as sent: the timer retransmits it.
+        match self.departs(cx, Some(packet), Some(sum)) {
+            Ok(packet) => Some(packet),
+            Err(NoBuffer) => Some(self.output_later(cx)),
+        }
     }
 
     /// The segment of what was just written, where that is one at most and nothing else is pending:
@@ -360,6 +408,7 @@ impl Connection {
     }
 
     /// Sends `len` new bytes, or fewer, and the FIN if it is next.
+    #[inline(never)]
     fn fresh(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -372,6 +421,18 @@ impl Connection {
             0 => None,
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
+        self.departs(cx, payload, None)
+    }
+
+    /// Bookkeeping and the segment of what was taken to be sent, with its sum where that is known,
+    /// and of the FIN if it is next.
+    #[inline(always)]
+    fn departs(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        payload: Option<PacketBuf>,
+        sum: Option<InternetSum>,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
         self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
@@ -397,11 +458,12 @@ impl Connection {
         let sent = self.recovery.on_sent(cx.records, sent, &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
         let marks = self.marks_of_news(len);
-        self.text(cx, seq, payload, fin, marks).map(Some)
+        self.text(cx, seq, (payload, sum), fin, marks).map(Some)
     }
 
     /// Data waits, nothing is in flight, and the peer's window is zero or too small (or its window
     /// update was lost): starts the persist timer.
+    #[inline(always)]
     pub(crate) fn mind_the_window(&mut self, now: Instant) {
         let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
         let stuck = waits
@@ -419,11 +481,12 @@ impl Connection {
     }
 
     /// A segment with text or a FIN.
+    #[inline(always)]
     fn text(
         &mut self,
         cx: &mut ConnectionContext<'_>,
         seq: Seq,
-        payload: Option<PacketBuf>,
+        (payload, sum): (Option<PacketBuf>, Option<InternetSum>),
         fin: bool,
         marks: TcpFlags,
     ) -> Result<PacketBuf, NoBuffer> {
@@ -435,28 +498,29 @@ impl Connection {
         if len > 0 && self.snd.is_last(seq + len) {
             flags = flags | TcpFlags::PSH;
         }
-        self.acknowledging(cx, seq, flags, payload)
+        self.acknowledging(cx, seq, flags, (payload, sum))
     }
 
     /// A segment without text.
+    #[inline(never)]
     fn plain(&mut self, cx: &mut ConnectionContext<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let flags = TcpFlags::ACK | self.marks_of_ack();
-        self.acknowledging(cx, seq, flags, None)
+        self.acknowledging(cx, seq, flags, (None, None))
     }
 
     /// A segment that acknowledges all received data.
-    #[inline]
+    #[inline(always)]
     fn acknowledging(
         &mut self,
         cx: &mut ConnectionContext<'_>,
         seq: Seq,
         flags: TcpFlags,
-        payload: Option<PacketBuf>,
+        (payload, sum): (Option<PacketBuf>, Option<InternetSum>),
     ) -> Result<PacketBuf, NoBuffer> {
         let is_usual = !cx.partial && (!self.agreed.sack || self.out_of_order.block_count() == 0);
         let packet = if is_usual {
             let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
-            self.build_usual(cx, seq, flags, window, payload)?
+            self.build_usual(cx, seq, (flags, window), (payload, sum))?
         } else {
             let options = self.options(cx);
             let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
@@ -494,18 +558,19 @@ impl Connection {
 
     /// As [`Connection::build`] without SACK blocks, with its checksum complete: the header is made
     /// from numbers, in one go.
+    #[inline(always)]
     fn build_usual(
         &self,
         cx: &mut ConnectionContext<'_>,
         seq: Seq,
-        flags: TcpFlags,
-        window: u16,
-        payload: Option<PacketBuf>,
+        (flags, window): (TcpFlags, u16),
+        (payload, sum): (Option<PacketBuf>, Option<InternetSum>),
     ) -> Result<PacketBuf, NoBuffer> {
         let header_len = if self.agreed.timestamps { STAMPED_LEN } else { HEADER_LEN };
-        let (payload_len, sum) = match &payload {
-            Some(payload) => (payload.len(), payload.sum(0, payload.len())),
-            None => (0, InternetSum::ZERO),
+        let (payload_len, sum) = match (&payload, sum) {
+            (Some(payload), Some(sum)) => (payload.len(), sum),
+            (Some(payload), None) => (payload.len(), payload.sum(0, payload.len())),
+            (None, _) => (0, InternetSum::ZERO),
         };
         let len = InternetSum::of_u32((header_len + payload_len) as u32);
         let others = InternetSum::of_u16(self.rcv.ends_sum).add(len).add(sum);
@@ -522,6 +587,7 @@ impl Connection {
         Ok(packet)
     }
 
+    #[inline(never)]
     fn build(
         &self,
         cx: &mut ConnectionContext<'_>,
@@ -567,7 +633,7 @@ pub(crate) fn assemble(
 
 /// A packet with `len` bytes of header to be written, followed by its payload: in the payload's
 /// headroom where it is large enough for all headers to come, else in a chunk of its own.
-#[inline]
+#[inline(always)]
 fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<PacketBuf> {
     let Some(mut payload) = payload else { return pool.alloc_laid_out(0, len) };
     if payload.headroom() >= len + LOWER_HEADERS && payload.prepend(len).is_some() {

@@ -5,8 +5,8 @@
 //! have learnt of the destination, without a list of connections per route. A router's report (RFC
 //! 1191, RFC 8201) counts beside it until the tables have it as well. Where full segments vanish
 //! without a report, smaller ones are tried, and larger ones are searched for again once the path
-//! is alive (RFC 4821). Invariants: the size is never below its family's floor, whatever is
-//! reported; a search never exceeds what tables and reports permit; where a path carries less than
+//! is alive (RFC 4821). Invariants: the size is never below its family's floor, for any
+//! report; a search never exceeds what tables and reports permit; where a path carries less than
 //! IPv4's floor, segments may be fragmented by routers (DF clear), never by us.
 
 mod adopt;

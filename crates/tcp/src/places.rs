@@ -6,7 +6,7 @@
 //! in one of two lists of its share: without an owner, or in use. The lists are ordered by the time
 //! at which the peer was last known to be active, which is noted only when a victim is looked for
 //! (second chance, CLOCK): a segment costs nothing here. While not more than half of the places are
-//! used, a shard's ledger only notes who waits to be entered, so that a short connection costs no
+//! used, a shard's ledger only notes which wait to be entered, so that a short connection costs no
 //! share; beyond that each newcomer has a few entered, and all are before places run out.
 //!
 //! # Under flood

@@ -14,6 +14,7 @@
 //! references are free; after that segments are sent as copies, at the cost of the time to copy.
 
 use floodwall_base::limits::CHUNKS_MAX;
+use floodwall_checksum::{InternetSum, copy_sum};
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 
 /// Maximum number of chunks that one segment borrows: its headers need one or two chunks more.
@@ -96,6 +97,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
 
     /// As [`ByteQueue::push`]; a chunk with mostly empty memory is copied behind the last byte of
     /// the newest one where that has room (coalescing). Returns whether it was copied.
+    #[inline(always)]
     pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
         let (len, held) = (chunk.len(), chunk.held_size());
         if is_sparse_in(len, held)
@@ -175,6 +177,33 @@ impl<const OWN: bool> ByteQueue<OWN> {
         taken
     }
 
+    /// As [`ByteQueue::write`] of `bytes`, which are one chunk, to an empty queue, and
+    /// [`ByteQueue::lend`] of them: they are summed as they are copied, where that is `summed`.
+    /// `None` where no memory is free.
+    #[inline(always)]
+    pub(crate) fn write_lent(
+        kept: &mut Self,
+        bytes: &[u8],
+        summed: bool,
+        pool: &Pool,
+    ) -> Option<(PacketBuf, InternetSum)> {
+        if bytes.len() > pool.frame_capacity() || !pool.has_spare(Class::Reference) {
+            return None;
+        }
+        let mut chunk = pool.alloc_behind(HEADERS_MAX, bytes.len())?;
+        let room = chunk.extend(bytes.len())?;
+        let sum = if summed {
+            copy_sum(room, bytes)
+        } else {
+            room.copy_from_slice(bytes);
+            InternetSum::ZERO
+        };
+        let held = Self::held_by(&chunk);
+        let own = chunk.share_behind(pool)?;
+        kept.push_holding(own, held);
+        Some((chunk, sum))
+    }
+
     /// Memory for the next part of `len` bytes, up to the end of a piece that has `whole` bytes
     /// left; and how many of them fit.
     fn room_for(&self, len: usize, whole: usize, pool: &Pool) -> Option<(PacketBuf, usize)> {
@@ -207,7 +236,23 @@ impl<const OWN: bool> ByteQueue<OWN> {
     }
 
     /// Copies the oldest bytes into `out` and removes them; returns how many.
+    #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        // Mostly it is one chunk, and read at once.
+        if self.list.is_empty()
+            && let Some(only) = &self.newest
+            && only.first().len() == only.len()
+            && let Some(room) = out.get_mut(..only.len())
+        {
+            room.copy_from_slice(only.first());
+            (self.bytes, self.held, self.newest) = (0, 0, None);
+            return room.len();
+        }
+        self.read_chunks(out)
+    }
+
+    /// The same of several chunks, or of a part of one.
+    fn read_chunks(&mut self, out: &mut [u8]) -> usize {
         let mut done = 0;
         while done < out.len()
             && let Some(mut chunk) = self.pop()
@@ -266,7 +311,17 @@ impl<const OWN: bool> ByteQueue<OWN> {
     }
 
     /// Removes the `n` oldest bytes.
-    pub(crate) fn consume(&mut self, mut n: u32) {
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, n: u32) {
+        // Mostly all of it is one chunk.
+        if n == self.bytes && self.list.is_empty() {
+            (self.bytes, self.held, self.newest) = (0, 0, None);
+            return;
+        }
+        self.consume_chunks(n);
+    }
+
+    fn consume_chunks(&mut self, mut n: u32) {
         while n > 0
             && let Some(mut chunk) = self.pop()
         {
@@ -326,6 +381,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
     /// `kept`: both share the memory. A whole chunk is handed out itself, with its headroom for
     /// headers; for a part, a reference is; where references are scarce, a copy. `None` where the
     /// queue is empty or no memory is free.
+    #[inline]
     pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
         let (mut chunk, held) = self.pop_holding()?;
         if !pool.has_spare(Class::Reference) {

@@ -99,6 +99,7 @@ impl RackState {
     }
 
     /// A segment was newly delivered (steps 2 and 3). Returns by how many bytes it was overtaken.
+    #[inline(always)]
     pub(crate) fn on_arrived(
         &mut self,
         sent_at: Instant,

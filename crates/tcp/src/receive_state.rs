@@ -171,6 +171,7 @@ impl ReceiveState {
     }
 
     /// The window field of a segment that is sent now; moves the edge. `scaled` is false on a SYN.
+    #[inline(always)]
     pub(crate) fn offer(&mut self, scaled: bool, other_held: u32) -> u16 {
         let shift = if scaled { self.shift } else { 0 };
         let (old, space) = (self.window(), self.space(other_held));

@@ -9,6 +9,7 @@
 //! (fast retransmit), then new data, within [`Recovery::allowance`]. Not here: the peer's window,
 //! persist timer, Nagle, the limit of timeouts after which a connection is given up.
 
+mod plain_ack;
 mod undo;
 
 use core::time::Duration;
@@ -272,6 +273,7 @@ impl Recovery {
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1).
+    #[inline(always)]
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
         if self.board.outstanding() > 0 {
             return;
@@ -289,6 +291,7 @@ impl Recovery {
     /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.
     /// False where it could not be recorded: then it must not be sent. Check
     /// [`Scoreboard::can_record`] before a segment is built.
+    #[inline(always)]
     #[must_use]
     pub fn on_sent(
         &mut self,
@@ -308,7 +311,8 @@ impl Recovery {
         if self.phase == RecoveryPhase::Fast {
             self.prr.on_sent(len);
         }
-        let burst = self.board.outstanding().div_ceil(self.mss);
+        let (flight, mss) = (self.board.outstanding(), self.mss);
+        let burst = if flight <= mss { 1 } else { flight.div_ceil(mss) };
         self.burst = u16::try_from(burst).unwrap_or(u16::MAX);
         self.schedule_probe(agreement, now);
         true
@@ -355,6 +359,7 @@ impl Recovery {
     }
 
     /// Processes an acknowledgment completely, except for sending.
+    #[inline(always)]
     pub fn on_ack(
         &mut self,
         records: &mut SentSegments,
@@ -364,10 +369,12 @@ impl Recovery {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
-        self.on_any_ack(records, segment, agreement)
+        let segment = *segment;
+        self.on_any_ack(records, &segment, agreement)
     }
 
     /// The same, in the general case.
+    #[inline(never)]
     fn on_any_ack(
         &mut self,
         records: &mut SentSegments,
@@ -429,44 +436,12 @@ impl Recovery {
 
     /// Clears marks in the stream that were passed: half of the circle later they would mean the
     /// opposite.
-    #[inline]
+    #[inline(always)]
     fn pass_marks(&mut self) {
         let una = self.board.una();
         self.point = self.point.later(una);
         self.marked = self.marked.later(una);
         self.undo.pass(una);
-    }
-
-    /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
-    /// retransmitted or SACKed.
-    #[inline]
-    fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
-        self.phase == RecoveryPhase::Open
-            && self.probe.is_none()
-            && self.reordering.is_none()
-            && self.size_probe == SizeProbe::Absent
-            && !self.undo.awaits_ack()
-            && segment.sack.iter().all(Option::is_none)
-            && self.board.is_completed_by(segment.ack)
-    }
-
-    /// [`Recovery::on_ack`] for the fast path, without loss detection.
-    fn on_plain_ack(
-        &mut self,
-        records: &mut SentSegments,
-        segment: &AckSegment<'_>,
-    ) -> RecoveryVerdict {
-        let flight = self.board.outstanding();
-        let change = self.board.complete(records, segment, &mut self.rack);
-        self.measure(&change, segment, flight);
-        self.rack.on_ack(self.board.una(), self.board.nxt(), false, change.reach);
-        self.progress = segment.now;
-        self.duplicates = 0;
-        self.pass_marks();
-        let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
-        self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = ConnectionIndex::NONE;
-        verdict
     }
 
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
@@ -497,7 +472,7 @@ impl Recovery {
 
     /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
     /// outstanding.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn timer(&self, agreement: &Agreement) -> Option<(RecoveryTimer, Instant)> {
         if self.board.outstanding() == 0 {
@@ -600,8 +575,14 @@ impl Recovery {
         self.board.clear(records);
     }
 
+    /// How many samples of the round-trip time a round gives, with so much in flight.
+    #[inline(always)]
+    const fn samples_of(&self, flight: u32) -> u32 {
+        if flight <= self.mss { 1 } else { flight.div_ceil(2 * self.mss) }
+    }
+
     fn measure(&mut self, change: &ScoreboardChange, segment: &AckSegment<'_>, flight: u32) {
-        let per_round = flight.div_ceil(2 * self.mss);
+        let per_round = self.samples_of(flight);
         // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
         let echoed = || {
             let at = segment.echoed_at.filter(|_| change.acked > 0)?;
@@ -713,26 +694,35 @@ impl Recovery {
             let is_safe = change.acked > 0 && verdict.lost == 0;
             self.prr.on_ack(delivered, self.board.pipe(), is_safe, self.mss);
         } else if change.acked > 0 {
-            let window = self.controller.window();
-            let slack = (window / 8).max(2 * self.mss);
-            let is_slow_start = window < self.controller.ssthresh();
-            // If a burst has filled half of the window, each of its ACKs opens the window, the last
-            // as the first.
-            let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
-                || self.burst == u16::MAX;
-            let is_window_limited = self.phase == RecoveryPhase::Timeout
-                || if is_slow_start { is_tested } else { flight + slack >= window };
-            self.controller.on_ack(&Delivery {
-                acked: change.acked,
-                ack: self.board.una(),
-                next: self.board.nxt(),
-                rtt: change.rtt,
-                srtt: self.rtt.smoothed().unwrap_or_default(),
-                is_window_limited,
-                mss: self.mss,
-                now: segment.now,
-            });
+            self.open_by(change.acked, change.rtt, flight, segment.now);
         }
+    }
+
+    /// Opens the window by what was acknowledged, outside of fast recovery.
+    #[inline(always)]
+    fn open_by(&mut self, acked: u32, rtt: Option<Duration>, flight: u32, now: Instant) {
+        let window = self.controller.window();
+        let slack = (window / 8).max(2 * self.mss);
+        let is_slow_start = window < self.controller.ssthresh();
+        // If a burst has filled half of the window, each of its ACKs opens the window, the last as
+        // the first.
+        let is_tested =
+            u32::from(self.burst).saturating_mul(2 * self.mss) > window || self.burst == u16::MAX;
+        let is_window_limited = self.phase == RecoveryPhase::Timeout
+            || if is_slow_start { is_tested } else { flight + slack >= window };
+        if !is_window_limited {
+            return self.controller.on_unlimited_ack(now);
+        }
+        self.controller.on_ack(&Delivery {
+            acked,
+            ack: self.board.una(),
+            next: self.board.nxt(),
+            rtt,
+            srtt: self.rtt.smoothed().unwrap_or_default(),
+            is_window_limited,
+            mss: self.mss,
+            now,
+        });
     }
 
     /// RFC 8985 section 7.4: evaluates the ACK of a probe.
@@ -768,6 +758,7 @@ impl Recovery {
 
     /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
     /// first, at that time ([`Recovery::timer`]).
+    #[inline(always)]
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == RecoveryPhase::Open

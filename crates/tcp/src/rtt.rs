@@ -83,7 +83,13 @@ impl RttEstimator {
     /// the segments in flight with delayed ACKs; 0 and 1 mean one (RFC 7323 appendix G). Ends any
     /// back-off (RFC 6298 section 5.7, Karn).
     pub fn sample(&mut self, time: Duration, per_round: u32, now: Instant) {
-        let r = u64::try_from(time.as_nanos()).unwrap_or(SAMPLE_MAX).min(SAMPLE_MAX);
+        self.sample_nanos(u64::try_from(time.as_nanos()).unwrap_or(SAMPLE_MAX), per_round, now);
+    }
+
+    /// The same of a time in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn sample_nanos(&mut self, nanos: u64, per_round: u32, now: Instant) {
+        let r = nanos.min(SAMPLE_MAX);
         self.latest = r;
         self.note_min(r, now);
         self.backoff = 0;
@@ -91,8 +97,13 @@ impl RttEstimator {
             (self.srtt, self.var) = (r, r / 2);
             return;
         }
-        let n = u64::from(per_round.max(1));
         let off = self.srtt.abs_diff(r);
+        if per_round <= 1 {
+            // As below, without a division.
+            (self.var, self.srtt) = (step(self.var, off, 4), step(self.srtt, r, 8));
+            return;
+        }
+        let n = u64::from(per_round);
         self.var = step(self.var, off, 4 * n);
         self.srtt = step(self.srtt, r, 8 * n);
     }
@@ -214,6 +225,7 @@ const fn nanos(length: Duration) -> u64 {
 }
 
 /// `from` moved by one part in `parts` towards `to` (exponential average).
+#[inline(always)]
 const fn step(from: u64, to: u64, parts: u64) -> u64 {
     if to >= from { from + (to - from) / parts } else { from - (from - to) / parts }
 }

@@ -159,6 +159,7 @@ impl Scoreboard {
     /// Records new data: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
     /// bytes. Returns false, without an effect, where [`Scoreboard::can_record`] is false and it
     /// cannot extend the last record.
+    #[inline(always)]
     pub fn on_sent(
         &mut self,
         records: &mut SentSegments,
@@ -329,7 +330,23 @@ impl Scoreboard {
             && self.presumed == 0
     }
 
+    /// Takes the record of all sent data, where that is one that was never sent again: on the fast
+    /// path, by an acknowledgment of all.
+    #[inline(always)]
+    pub(crate) fn take_sole(&mut self, records: &mut SentSegments) -> Option<(Instant, Seq, u32)> {
+        let first = self.by_seq.first;
+        let record = records.at(first)?;
+        if first != self.by_seq.last || record.start != self.una || record.retransmits > 0 {
+            return None;
+        }
+        let (sent_at, end, len) = (record.sent_at, record.end(), record.len);
+        records.give_back(first);
+        *self = Self::new(self.nxt);
+        Some((sent_at, end, len))
+    }
+
     /// Processes an ACK on the fast path.
+    #[inline(never)]
     pub(crate) fn complete(
         &mut self,
         records: &mut SentSegments,
@@ -356,6 +373,7 @@ impl Scoreboard {
         change
     }
 
+    #[inline(never)]
     fn advance(
         &mut self,
         records: &mut SentSegments,
@@ -625,6 +643,7 @@ impl Scoreboard {
 }
 
 /// Passes one newly delivered range to RACK.
+#[inline(always)]
 fn arrived(
     rack: &mut RackState,
     change: &mut ScoreboardChange,

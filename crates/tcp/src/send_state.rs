@@ -13,6 +13,7 @@
 //! An ACK costs a visit to each chunk that it frees.
 
 use floodwall_base::Seq;
+use floodwall_checksum::InternetSum;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_sync::prefetch;
 
@@ -127,6 +128,7 @@ impl SendState {
 
     /// Borrows the next `len` unsent bytes for a segment, or fewer (those of one chunk), and counts
     /// them as sent.
+    #[inline(always)]
     pub(crate) fn take(&mut self, len: u32, pool: &Pool) -> Option<PacketBuf> {
         let mut packet = self.unsent.lend(len, &mut self.sent, pool)?;
         if (packet.len() as u32) < len && !self.unsent.is_empty() {
@@ -136,8 +138,23 @@ impl SendState {
         Some(packet)
     }
 
+    /// As [`SendState::write`] of `bytes`, where nothing is unsent, and [`SendState::take`] of all
+    /// of them, with their sum where that is `summed`. `None` where no memory is free.
+    #[inline(always)]
+    pub(crate) fn write_through(
+        &mut self,
+        bytes: &[u8],
+        summed: bool,
+        pool: &Pool,
+    ) -> Option<(PacketBuf, InternetSum)> {
+        let lent = ByteQueue::write_lent(&mut self.sent, bytes, summed, pool)?;
+        self.nxt += bytes.len() as u32;
+        Some(lent)
+    }
+
     /// Borrows the missing part of `len` bytes, as far as one packet has places for the chunks;
     /// walks the chunks once.
+    #[inline(never)]
     fn take_more(&mut self, len: u32, packet: &mut PacketBuf, pool: &Pool) {
         let (mut taken, mut chunks) = (packet.len() as u32, packet.chunk_count());
         let mut pieces = PacketList::new();
@@ -175,6 +192,7 @@ impl SendState {
     }
 
     /// Advances `una`; returns the number of newly acknowledged data bytes.
+    #[inline(always)]
     pub(crate) fn acknowledge(&mut self, ack: Seq) -> u32 {
         let syn = u32::from(self.syn_outstanding());
         let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
@@ -200,6 +218,7 @@ impl SendState {
     /// 9293 section 3.10.7.4); returns whether the window grew. A higher acknowledgment is newer
     /// regardless of the sequence number: it may be in a segment that fills a hole, when segments
     /// beyond the hole have updated the window before.
+    #[inline(always)]
     pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u32) -> bool {
         let newer = self.wl2.is_before(ack)
             || self.wl1.is_before(seq)

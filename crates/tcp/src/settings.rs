@@ -118,13 +118,13 @@ pub struct Keepalive {
 
 /// The same as stored in each connection, in whole milliseconds: a quarter of the size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EcnRequest {
+pub(crate) struct KeepaliveTimes {
     idle: NonZeroU32,
     interval: NonZeroU32,
     pub(crate) count: u8,
 }
 
-impl EcnRequest {
+impl KeepaliveTimes {
     pub(crate) fn of(keepalive: Keepalive) -> Self {
         let millis = |time: Duration| {
             let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);

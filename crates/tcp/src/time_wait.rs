@@ -218,10 +218,22 @@ impl TimeWaits {
     /// second old (RFC 6191, applied to the other side). The removed record gives the sequence
     /// number to start beyond.
     pub fn reuse(&mut self, flow: &FlowKey, now: Instant) -> Option<TimeWait> {
-        let record = self.lookup(flow)?;
-        let (_, recent) = record.timestamps?;
-        let old = now.saturating_since(recent.taken_at()) > Duration::from_secs(1);
-        old.then(|| self.remove(flow)).flatten()
+        self.is_reusable(flow, now).then(|| self.remove(flow)).flatten()
+    }
+
+    /// The same for a port that was asked for: timestamps are enough, however young, as on Linux; a
+    /// program that names its port cannot take another.
+    pub(crate) fn reuse_requested(&mut self, flow: &FlowKey) -> Option<TimeWait> {
+        let is_stamped = self.lookup(flow)?.timestamps.is_some();
+        is_stamped.then(|| self.remove(flow)).flatten()
+    }
+
+    /// Whether [`TimeWaits::reuse`] would remove the record of these endpoints.
+    pub(crate) fn is_reusable(&self, flow: &FlowKey, now: Instant) -> bool {
+        let stamps = self.lookup(flow).and_then(|record| record.timestamps);
+        stamps.is_some_and(|(_, recent)| {
+            now.saturating_since(recent.taken_at()) > Duration::from_secs(1)
+        })
     }
 
     /// Processes a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.

@@ -22,7 +22,7 @@ use crate::error::ConnectionError;
 use crate::orphan_patience::OrphanPatience;
 use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
-use crate::settings::EcnRequest;
+use crate::settings::KeepaliveTimes;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// When a silent peer is probed again, or the connection given up by its user timeout.
-    fn keepalive_at(&self, keepalive: EcnRequest, now: Instant) -> Instant {
+    fn keepalive_at(&self, keepalive: KeepaliveTimes, now: Instant) -> Instant {
         let next = now + keepalive.interval();
         let over = self.wishes.user_timeout().map(|timeout| self.heard + timeout);
         over.filter(|over| now < *over).map_or(next, |over| next.min(over))

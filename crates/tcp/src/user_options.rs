@@ -49,6 +49,11 @@ impl UserOptions {
         self.cork || self.more
     }
 
+    /// Whether writes or unsent data are treated in any other than the usual way.
+    pub(crate) const fn is_particular(&self) -> bool {
+        self.cork || self.unsent_most != u32::MAX
+    }
+
     pub(crate) const fn set_cork(&mut self, on: bool) {
         self.cork = on;
     }

@@ -15,7 +15,7 @@ use crate::network::{Network, NetworkInner};
 
 impl Network {
     /// Ends all connections in good order: listeners close first, and nothing new is accepted or
-    /// opened. Connections whose program has let go of them deliver what was written; those that
+    /// opened. Connections that their program has let go of deliver what was written; those that
     /// it still holds may be used until their program is done with them. When `patience` is over,
     /// what is left is reset, so that every peer learns of the end. A peer that has acknowledged
     /// all data and does not close its side is waited for as well.

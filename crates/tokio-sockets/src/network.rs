@@ -88,7 +88,7 @@ pub(crate) struct NetworkInner {
     pub(crate) subscribers: Arc<Subscribers>,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
-    /// Listeners whose port others may share.
+    /// Listeners on a port that others may share.
     shared_listeners: Mutex<HashMap<SocketAddr, Weak<ListenHandle>>>,
     tcp: floodwall_tcp::TcpSettings,
     /// How long connections may take to end.
@@ -113,7 +113,7 @@ impl Network {
         NetworkBuilder::new()
     }
 
-    /// Listeners whose port others may share, by their address.
+    /// Listeners on a port that others may share, by their address.
     pub(crate) fn shared_listeners(
         &self,
     ) -> MutexGuard<'_, HashMap<SocketAddr, Weak<ListenHandle>>> {

@@ -187,7 +187,7 @@ fn one_that_waits_is_told_when_the_network_ends() {
 }
 
 #[test]
-fn a_network_whose_last_device_vanishes_ends_and_says_so() {
+fn a_network_ends_and_reports_it_when_its_last_device_vanishes() {
     let host = host(false);
     current_thread().block_on(async {
         let socket = bind(&host.network).await;

@@ -137,10 +137,10 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Starts the look-up of a datagram to this local port, in a packet whose first chunk is of
+    /// Starts the look-up of a datagram to this local port, in a packet with a first chunk of
     /// `class`. `None` where no socket takes it: none has the port, or the only one that has it is
-    /// full. `whose` has the rest of the key, where several sockets have the port. Some 2 ns; waits
-    /// for no table.
+    /// full. `datagram_key` has the rest of the key, where several sockets have the port. Some 2
+    /// ns; waits for no table.
     #[must_use]
     #[inline(always)]
     pub fn seek(
@@ -178,7 +178,7 @@ impl<I: Intake> Udp<I> {
         self.demux.may_find(sought.0)
     }
 
-    /// Starts the look-up of a datagram, in a packet whose first chunk is of `class`, and keeps it
+    /// Starts the look-up of a datagram, in a packet with a first chunk of `class`, and keeps it
     /// in `asked`. A few ns; waits for no table.
     #[inline(always)]
     pub fn ask(&self, datagram_key: DatagramKey, class: Class, asked: &mut LookupSlot) {

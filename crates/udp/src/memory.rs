@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_who_gives_back_has_its_floor() {
+    fn beyond_the_limit_a_socket_that_gives_back_has_its_floor() {
         let (mut memory, mut used) = (memory(300), [0; 300]);
         used[..2].fill(PIECE);
         (0..2).for_each(|index| memory.note(index, PIECE));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_finds_what_was_given_back_whoever_gave_it() {
+    fn a_review_finds_what_was_given_back_by_any_thread() {
         let mut memory = memory(100);
         (0..100).for_each(|index| memory.note(index, MEMORY_FLOOR));
         assert_eq!((memory.held(), memory.wants_review()), (LIMIT, true));

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_have_a_shared_socket_under_one_id_whatever_else_they_opened() {
+    fn shards_have_a_shared_socket_under_one_id_beside_others() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let config = UdpConfig { sockets_max: 4, shared_max: 2, ..UdpConfig::default() };
         let mut random = floodwall_base::Randomness::from_number(1).secret;

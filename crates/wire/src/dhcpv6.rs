@@ -268,7 +268,7 @@ impl<'a> Dhcpv6Writer<'a> {
         Self { writer }
     }
 
-    /// Appends an option, whose value is `parts` one after another; none where they are more
+    /// Appends an option with the value `parts`, one after another; none where they are more
     /// than 65,535 bytes.
     pub fn option(&mut self, code: u16, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -278,7 +278,7 @@ impl<'a> Dhcpv6Writer<'a> {
         parts.iter().for_each(|part| self.writer.put(part));
     }
 
-    /// Appends an identity association with the address `addr`, if any, whose lifetimes are zero:
+    /// Appends an identity association with the address `addr`, if any, and lifetimes of zero:
     /// the server decides them.
     pub fn association(&mut self, iaid: u32, addr: Option<Ipv6Addr>) {
         let mut head = [0; 12];

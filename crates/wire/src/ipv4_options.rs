@@ -74,7 +74,7 @@ impl TimestampData<'_> {
     pub const TIMES: u8 = 0;
     /// The flag of entries that are addresses with times.
     pub const ADDRESSES: u8 = 1;
-    /// The flag of entries whose addresses the sender gave: only these hosts add their times.
+    /// The flag of entries with addresses given by the sender: only these hosts add their times.
     pub const ADDRESSES_GIVEN: u8 = 3;
 }
 

@@ -314,7 +314,7 @@ impl TcpFields {
     }
 
     /// As [`TcpFields::emit_bare`], with timestamps in their usual place (RFC 7323 appendix A).
-    #[inline]
+    #[inline(always)]
     pub fn emit_stamped(
         &self,
         stamps: Timestamps,

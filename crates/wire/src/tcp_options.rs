@@ -230,9 +230,9 @@ impl TcpOptionSet {
     }
 
     /// As [`TcpOptionSet::add`], but a malformed option is no error, so that one peer's mistake
-    /// costs it an option and not the segment (RFC 9293 section 3.1, MUST-7): one whose length does
-    /// not suit its kind is skipped by its length, and one with an impossible length ends the list.
-    /// Linux reads options in the same way.
+    /// costs it an option and not the segment (RFC 9293 section 3.1, MUST-7): one with a length
+    /// that does not suit its kind is skipped by its length, and one with an impossible length ends
+    /// the list. Linux reads options in the same way.
     pub fn add_readable(&mut self, options: TcpOptions<'_>) {
         let mut rest = options;
         while let Err(TcpOptionError { offset, reason: TcpOptionReason::LengthForKind }) =

@@ -55,7 +55,7 @@ fn smoltcp_reads_what_we_write() {
 }
 
 #[test]
-fn lies_are_told_apart() {
+fn malformed_messages_are_told_apart() {
     let good = message(&[(option::MESSAGE_TYPE, &[2])]);
     let broken = |at: usize, byte: u8| {
         let mut bytes = good.clone();

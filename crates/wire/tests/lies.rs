@@ -72,7 +72,7 @@ fn arp_cut_anywhere_or_of_another_kind_is_refused() {
 }
 
 #[test]
-fn ipv4_lies_are_refused_each_by_its_reason() {
+fn malformed_ipv4_is_refused_by_its_reason() {
     let good = ipv4();
     for cut in 0..20 {
         assert_eq!(Ipv4Header::parse(&good[..cut], 100).unwrap_err(), Ipv4Error::Truncated);
@@ -114,7 +114,7 @@ fn ipv4_lies_are_refused_each_by_its_reason() {
 }
 
 #[test]
-fn ipv6_lies_are_refused_each_by_its_reason() {
+fn malformed_ipv6_is_refused_by_its_reason() {
     let (a, b) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
     let mut good = [0; 40];
     Ipv6Fields::new(a, b, IpProtocol::UDP, 64, 60).emit(&mut good);
@@ -132,7 +132,7 @@ fn ipv6_lies_are_refused_each_by_its_reason() {
 }
 
 #[test]
-fn udp_lies_are_refused_each_by_its_reason() {
+fn malformed_udp_is_refused_by_its_reason() {
     let mut good = [0; 8];
     UdpFields { src_port: 1, dst_port: 2, len: 20 }.emit_without_checksum(&mut good);
     for cut in 0..8 {
@@ -162,7 +162,7 @@ fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
 }
 
 #[test]
-fn tcp_lies_are_refused_each_by_its_reason() {
+fn malformed_tcp_is_refused_by_its_reason() {
     let fields = TcpFields {
         src_port: 1,
         dst_port: 2,
@@ -293,7 +293,7 @@ fn ipv4_options_are_read_and_refused_by_kind() {
 }
 
 #[test]
-fn neighbor_discovery_lies_are_refused_each_by_its_reason() {
+fn malformed_neighbor_discovery_is_refused_by_its_reason() {
     let addr = "fe80::1".parse().unwrap();
     let fields = NeighborSolicitationFields { target_addr: addr };
     let mut out = [0; 64];

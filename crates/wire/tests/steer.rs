@@ -105,7 +105,7 @@ fn tcp_and_udp_belong_to_the_owner_of_their_flow_both_ways() {
 }
 
 #[test]
-fn a_priority_tag_changes_nothing_and_a_vlan_is_nobodys() {
+fn a_priority_tag_changes_nothing_and_a_vlan_is_not_steered() {
     let tag = |id| VlanTag { kind: EtherType::VLAN, priority: 5, drop_eligible: false, id };
     for family in [4, 6] {
         let (from, to) = ends(family, ports(family, IpProtocol::UDP));

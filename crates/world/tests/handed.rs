@@ -176,7 +176,7 @@ fn a_flood_at_the_wrong_queue_starves_neither_established_flows_nor_the_applicat
 }
 
 #[test]
-fn unverified_packets_and_refusable_packets_die_by_name_at_the_owners_gate() {
+fn unverified_and_refusable_packets_are_dropped_by_reason_at_the_owners_gate() {
     let gate = Some(GateConfig { waiting: 32, ..GateConfig::default() });
     let outcome = run(NodeConfig { gate, ..config() }, b's', 4 * CAPACITY);
     assert!(outcome.owner.crowded_out > 500 && outcome.owner.refused == 0, "{outcome:?}");

@@ -239,7 +239,7 @@ fn what_is_lost_doubled_damaged_or_late_is_told_apart() {
 }
 
 #[test]
-fn an_answer_that_nothing_asked_for_is_wrong_whoever_sends_it() {
+fn an_unsolicited_answer_is_wrong_from_any_sender() {
     for v4 in [true, false] {
         let link = way(LaneConfig::default());
         let mut scene = Scene::new(client(v4, 10), link, NodeConfig::free());

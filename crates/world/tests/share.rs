@@ -209,7 +209,7 @@ fn an_application_that_is_never_scheduled_is_yielded_to() {
 }
 
 #[test]
-fn the_core_is_used_wholly_by_whoever_wants_it() {
+fn the_core_is_used_wholly_by_any_that_wants_it() {
     // The application needs a tenth: the worker has nine tenths, far beyond its half.
     let tenth =
         SimulatedApplication { job: Duration::from_micros(100), every: Duration::from_millis(1) };
@@ -247,7 +247,7 @@ fn without_looking_ahead_or_without_a_gate_unverified_packets_crowd_established_
 }
 
 #[test]
-fn refusable_packets_die_at_the_price_of_a_look_under_pressure_and_are_handled_otherwise() {
+fn refusable_packets_are_dropped_at_the_price_of_a_look_under_pressure_and_are_handled_otherwise() {
     let outcome = Scene::new(config(Share::HALF), b'r', CAPACITY / 4).run();
     assert_eq!((outcome.stats.refused, outcome.stats.looked_at), (0, 0));
     assert!(outcome.other.0 > 0, "they get their answer");

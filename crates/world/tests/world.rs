@@ -189,9 +189,9 @@ fn no_frame_vanishes_without_a_name() {
     assert_eq!(pair.world.run_until_idle(Duration::from_secs(9)), RunEnd::Idle);
     let (there, back) = (pair.world.stats(pair.link).from_a, pair.world.stats(pair.link).from_b);
     assert_eq!((there.sent, there.in_flight, back.in_flight), (3000, 0, 0));
-    let deaths = [there.queue_full, there.lost, there.ring_full];
+    let drops_between = [there.queue_full, there.lost, there.ring_full];
     let changes = [there.duplicated, there.reordered, there.corrupted];
-    assert!(deaths.iter().chain(&changes).all(|n| *n > 0), "{there:?}");
+    assert!(drops_between.iter().chain(&changes).all(|n| *n > 0), "{there:?}");
     assert_eq!(back.sent, there.delivered);
     let source = pair.world.node::<Source>(pair.source).unwrap();
     assert_eq!(source.back, back.delivered);

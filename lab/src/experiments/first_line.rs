@@ -1,4 +1,4 @@
-//! `first-line`: honest newcomers of a flooded host whose program at the interface answers SYNs.
+//! `first-line`: honest newcomers of a flooded host that answers SYNs at the interface.
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
 //! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at

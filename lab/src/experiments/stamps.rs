@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_thirds_had_is_nobodys_loss() {
+    fn time_taken_by_others_is_counted_as_no_loss() {
         let millis = Duration::from_millis;
         let stamps = Stamps {
             whole: millis(100),

@@ -76,7 +76,7 @@ struct Hold {
     share: f64,
     ring: usize,
     toil_micros: u64,
-    friends: f64,
+    established: f64,
     /// The part of what triage can look at below which the contract promises.
     promised: f64,
 }
@@ -113,9 +113,9 @@ impl Hold {
 
     fn scene(&self, toil: Duration, length: Duration, seed: u64) -> Result<Scene, LabError> {
         let (share, ring) = (self.share(), self.ring);
-        let scene = Scene { share, ring, toil, friend_rate: 1, length, seed };
-        let friend_rate = (scene.capacity()? as f64 * self.friends) as u64;
-        Ok(Scene { friend_rate: friend_rate.max(1), ..scene })
+        let scene = Scene { share, ring, toil, established_rate: 1, length, seed };
+        let established_rate = (scene.capacity()? as f64 * self.established) as u64;
+        Ok(Scene { established_rate: established_rate.max(1), ..scene })
     }
 }
 

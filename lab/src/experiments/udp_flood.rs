@@ -177,8 +177,8 @@ fn threaded(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<ThreadRow> {
     let length = Duration::from_millis(amount.turn_millis);
     for _ in 0..amount.turns {
         for row in &mut rows {
-            let (who, nodes) = ((row.producers, row.offer), hold.thread_nodes);
-            row.turns.extend(threads::turn(row.kind, who, nodes, &hold.threads, length));
+            let (shape, nodes) = ((row.producers, row.offer), hold.thread_nodes);
+            row.turns.extend(threads::turn(row.kind, shape, nodes, &hold.threads, length));
         }
     }
     rows

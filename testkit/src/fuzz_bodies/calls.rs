@@ -120,26 +120,26 @@ impl Board {
         while what & 64 != 0 && self.rounds.load(Ordering::Acquire) < seen + 2 {
             thread::yield_now();
         }
-        let whose = usize::from(which & 15);
+        let index = usize::from(which & 15);
         match what & 15 {
             0 => self.bind(which),
-            1 | 2 => self.with_socket(whose, |socket| self.send(socket, which)),
-            3 | 4 => self.with_socket(whose, receive),
-            5 => self.with_socket(whose, |socket| self.change(socket, which)),
-            6 => forget(&mut lock(&self.sockets), whose),
+            1 | 2 => self.with_socket(index, |socket| self.send(socket, which)),
+            3 | 4 => self.with_socket(index, receive),
+            5 => self.with_socket(index, |socket| self.change(socket, which)),
+            6 => forget(&mut lock(&self.sockets), index),
             7 => self.listen(which),
             8 => self.connect(which),
             9 => self.accept(),
-            10 | 11 => self.with_end(whose, |end| end.write(1 + usize::from(which) * 20)),
-            12 | 13 => self.with_end(whose, |end| end.read(1 + usize::from(which) * 20)),
-            14 => self.with_end(whose, |end| end.set(which)),
-            _ => forget(&mut lock(&self.ends), whose),
+            10 | 11 => self.with_end(index, |end| end.write(1 + usize::from(which) * 20)),
+            12 | 13 => self.with_end(index, |end| end.read(1 + usize::from(which) * 20)),
+            14 => self.with_end(index, |end| end.set(which)),
+            _ => forget(&mut lock(&self.ends), index),
         }
     }
 
-    fn with_socket(&self, whose: usize, act: impl FnOnce(&UdpHandle)) {
+    fn with_socket(&self, index: usize, act: impl FnOnce(&UdpHandle)) {
         let sockets = lock(&self.sockets);
-        let socket = sockets.get(whose % sockets.len().max(1)).cloned();
+        let socket = sockets.get(index % sockets.len().max(1)).cloned();
         // The others go on meanwhile.
         drop(sockets);
         if let Some(socket) = socket {
@@ -147,9 +147,9 @@ impl Board {
         }
     }
 
-    fn with_end(&self, whose: usize, act: impl FnOnce(&End)) {
+    fn with_end(&self, index: usize, act: impl FnOnce(&End)) {
         let ends = lock(&self.ends);
-        let end = ends.get(whose % ends.len().max(1)).cloned();
+        let end = ends.get(index % ends.len().max(1)).cloned();
         drop(ends);
         if let Some(end) = end {
             act(&end);
@@ -346,9 +346,9 @@ fn keep<T>(all: &mut Vec<T>, one: T) {
     }
 }
 
-fn forget<T>(all: &mut Vec<T>, whose: usize) {
+fn forget<T>(all: &mut Vec<T>, index: usize) {
     if !all.is_empty() {
-        all.remove(whose % all.len());
+        all.remove(index % all.len());
     }
 }
 

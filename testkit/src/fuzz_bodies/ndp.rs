@@ -117,12 +117,12 @@ impl World<'_> {
 
     /// A message of neighbour discovery: its source, destination, length and bytes.
     fn message<'b>(&mut self, kind: u8, flaw: u8, rest: &'b [u8]) -> &'b [u8] {
-        let (&[who, to, len], rest) = rest.split_first_chunk().unwrap_or((&[0, 0, 0], &[]));
+        let (&[sender, to, len], rest) = rest.split_first_chunk().unwrap_or((&[0, 0, 0], &[]));
         let len = usize::from(len).min(BODY_MAX);
         let (body, rest) = rest.split_at_checked(len).unwrap_or((rest, &[]));
-        let src_addr = match who >> 6 {
-            0 | 1 => Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, u16::from(who & 63)),
-            2 => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(who & 63)),
+        let src_addr = match sender >> 6 {
+            0 | 1 => Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, u16::from(sender & 63)),
+            2 => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(sender & 63)),
             _ => Ipv6Addr::UNSPECIFIED,
         };
         let own = self.stack.interfaces()[1].addresses().filter_map(|a| match a.addr {

@@ -39,7 +39,7 @@ pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
         "it counts from the first retransmission, to which its timer is cut, and sends no reset",
     ),
     (
-        "who-has-let-go-still-asks-about-a-shut-window",
+        "an-orphan-still-probes-a-zero-window",
         "it passes, in two minutes of real time, for which a test does not wait",
     ),
     ("window-scale-is-agreed-in-the-handshake", "it fills a window up with a short segment"),

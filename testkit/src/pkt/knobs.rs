@@ -47,9 +47,6 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
-    // When a port in TIME-WAIT is used again shows in what `connect` returns.
-    "net.ipv4.tcp_tw_reuse",
-    "net.ipv4.tcp_tw_reuse_delay",
     "net.inet.icmp.icmplim",
     "net.inet.tcp.delacktime",
     "net.inet.tcp.delayed_ack",
@@ -78,6 +75,8 @@ const ONLY: &[(&str, &str)] = &[
     ("net.ipv4.tcp_abort_on_overflow", "0"),
     ("net.ipv4.tcp_rfc1337", "1"),
     ("net.ipv4.tcp_rto_max_ms", "120000"),
+    ("net.ipv4.tcp_tw_reuse", "1"),
+    ("net.ipv4.tcp_tw_reuse_delay", "1000"),
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.initcwnd_segments", "10"),
     ("net.inet.tcp.syncookies_only", "0"),

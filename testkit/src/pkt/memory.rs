@@ -11,6 +11,7 @@ mod times;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
@@ -32,6 +33,8 @@ use super::script::Script;
 /// Bytes of a listener's and a client's buffers, unless a script sets another size: a window of
 /// 65535 in SYNs, as Linux has it.
 const BUFFER: u32 = 262_144;
+/// The ports of connections that are opened, unless a script sets one, as Linux has them.
+const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 
 /// What a script's descriptor is.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ struct Entry {
     socket: Socket,
     settings: TcpSettings,
     port: u16,
+    /// The only port that a connection may begin at (`IP_LOCAL_PORT_RANGE` of one).
+    range: Option<u16>,
     /// Closing resets (`SO_LINGER` of no time).
     abortive: bool,
     /// Our side was shut.
@@ -191,6 +196,7 @@ impl Memory {
             settings,
             port: 0,
             backlog: 0,
+            range: None,
             abortive: false,
             shut: false,
             deaf: false,
@@ -320,10 +326,17 @@ impl Memory {
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
         let (remote, owner) = (SocketAddr::new(self.of_socket(self.addresses.1), port), self.owner);
-        let Entry { socket, settings, .. } = self.entry(name)?.clone();
+        let Entry { socket, settings, range, port, .. } = self.entry(name)?.clone();
+        let asked = Some(port).filter(|port| *port > 0);
+        let local = asked.map(|port| SocketAddr::new(self.of_socket(self.addresses.0), port));
+        let ports = range.map_or(EPHEMERAL, |port| port..=port);
+        let _ = self.with(|sockets| sockets.tcp_with(|tcp, _| tcp.set_ephemeral(ports)));
         match socket {
             Socket::Fresh => {
-                let opened = self.with(|sockets| sockets.tcp_connect(remote, &settings, owner));
+                let opened = self.with(|sockets| match local {
+                    Some(local) => sockets.tcp_connect_from(local, remote, &settings, owner),
+                    None => sockets.tcp_connect(remote, &settings, owner),
+                });
                 let id = opened.map_err(|error| match error {
                     TcpError::NoRoute(_) => errno("ENETUNREACH"),
                     _ => errno("EADDRNOTAVAIL"),

@@ -283,7 +283,7 @@ fn a_lease_is_renewed_from_the_address_itself_and_everything_goes_when_nothing_a
 }
 
 #[test]
-fn an_address_that_somebody_has_is_declined() {
+fn an_address_in_use_is_declined() {
     let mut link = Link::new(true);
     link.lease();
     link.rig.run_for(Duration::from_secs(1));

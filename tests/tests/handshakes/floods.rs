@@ -128,7 +128,7 @@ fn every_honest_client_converses_at_once_through_every_flood_at_every_backlog() 
 /// A client that answers its SYN-ACK a second and more later connects, though no entry lives that
 /// long under the flood.
 #[test]
-fn a_far_client_whose_entry_was_displaced_is_let_in_by_its_cookie() {
+fn a_far_client_with_a_displaced_entry_is_let_in_by_its_cookie() {
     let (mut rig, listener) = server(64);
     // The gate that keys have opened is shut again: what opens it now is the displacement.
     rig.now += Duration::from_secs(40);

@@ -217,7 +217,7 @@ fn waking_loses_no_handshake_of_the_cache() {
     }
 }
 
-/// A client whose SYN comes twice meets both: whichever answer it acknowledges.
+/// A client with a SYN that comes twice meets both: whichever answer it acknowledges.
 #[test]
 fn answers_of_both_to_one_client_are_good() {
     for (family, from_interface) in FAMILIES.into_iter().flat_map(|f| [(f, false), (f, true)]) {

@@ -17,7 +17,7 @@ use crate::{
 
 /// Row 2 (the source's 30 % in its drop routine): no SYN costs more work than another.
 #[test]
-fn a_syn_costs_the_same_units_whatever_the_backlog_and_however_full_the_cache() {
+fn a_syn_costs_the_same_units_at_any_backlog_and_however_full_the_cache() {
     let mut all = Vec::new();
     for backlog in [128, 1024, 65_536] {
         let (mut rig, _) = server(backlog);
@@ -267,8 +267,8 @@ fn a_sister_host_with_the_same_secret_takes_over_in_mid_handshake() {
             match accept(&mut second, listener) {
                 Some(id) => assert!(good && read(&mut second, id) == HELLO),
                 None => {
-                    // A cookie may be outstanding: the segment may be a later one of a client whose
-                    // first was lost. One without text is reset.
+                    // A cookie may be outstanding: the segment may be a later one of a client after
+                    // its first was lost. One without text is reset.
                     assert!(!good && it.hears(&departed).is_empty(), "{later} s");
                     let departed = second.frame(&it.ack(&answered, b""));
                     assert!(it.hears(&departed)[0].flags.contains(TcpFlags::RST), "{later} s");

@@ -93,8 +93,8 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
             assert_eq!(class(&rig, frame.clone()), Rejectable, "{frame:?}");
             let before = rig.stats();
             rig.frame(&frame);
-            let (died, _) = floodwall_tests::deaths(&before, &rig.stats());
-            assert_eq!(died.len(), 1, "{died:?}");
+            let (lost, _) = floodwall_tests::drops_between(&before, &rig.stats());
+            assert_eq!(lost.len(), 1, "{lost:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::attacks::honest::{Lost, Pings, assert_all_answered};
 use crate::command::{Process, Said};
-use crate::instance::{Instance, arrived, assert_lawful};
+use crate::instance::{Instance, arrived, assert_conserved};
 use crate::link::{Kind, MTU};
 use crate::namespace::{inside, is_deep, tell, until};
 use crate::site::{Host, Site};
@@ -100,7 +100,7 @@ impl Scene {
                 drops_between(&before, &after)
             ));
             assert!(peak <= held + GROWTH_MAX, "{held} KiB before, {peak} KiB under flood");
-            assert_lawful(&after);
+            assert_conserved(&after);
             assert_bounded(&after);
             assert_all_answered(&self.honest);
             if during.iter().all(Lost::is_at_most_one_in_a_hundred) {

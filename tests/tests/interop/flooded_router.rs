@@ -27,7 +27,7 @@ use self::losses::Losses;
 use crate::binary::floodwall;
 use crate::client::Echo;
 use crate::command::{Process, ip, run, shown_by_ip};
-use crate::instance::{Folder, assert_lawful};
+use crate::instance::{Folder, assert_conserved};
 use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
 use crate::syn_flood::callers::{Calls, Lines, call};
@@ -222,7 +222,7 @@ impl Stand {
     /// Ends our router, which reports that every packet is accounted for exactly once.
     fn end(self) {
         if let Some(stat) = self.look() {
-            assert_lawful(&stat);
+            assert_conserved(&stat);
         }
         if let Some((process, ..)) = self.ours {
             let said = process.end();

@@ -162,7 +162,7 @@ impl Instance {
     /// Ends it, and it ends well; its last `stat`, and what it said.
     pub(crate) fn end(self) -> (Value, String) {
         let stat = self.stat();
-        assert_lawful(&stat);
+        assert_conserved(&stat);
         let said = self.process.end();
         let last = said.complaint.lines().last().unwrap_or_default();
         assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
@@ -186,7 +186,7 @@ pub(crate) fn arrived(stat: &Value) -> u64 {
 
 /// Every packet is accounted for exactly once, and each drop has a reason with a name and a
 /// sentence.
-pub(crate) fn assert_lawful(stat: &Value) {
+pub(crate) fn assert_conserved(stat: &Value) {
     let law = &stat["conservation"];
     assert_eq!(law["holds"], true, "{law}");
     for (direction, dead) in [("in", "dropped_in"), ("out", "dropped_out")] {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::attacks::ADDRESSES;
 use crate::command::run;
-use crate::instance::{Folder, Instance, assert_lawful};
+use crate::instance::{Folder, Instance, assert_conserved};
 use crate::link::{Kind, MTU};
 use crate::namespace::{inside, is_deep, pause, tell};
 use crate::site::{Host, Site};
@@ -96,7 +96,7 @@ fn through_a_flood_every_look_balances_and_nstat_reads_the_counters() {
             let (mut before, mut looks) = (counters(&instance.stat()), 0);
             while start.elapsed() < length {
                 let stat = instance.stat();
-                assert_lawful(&stat);
+                assert_conserved(&stat);
                 let now = counters(&stat);
                 for (name, value) in &now {
                     assert!(*value >= before[name], "{name}: {} and then {value}", before[name]);

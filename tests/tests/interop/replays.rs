@@ -1,4 +1,4 @@
-//! One real connection whose old data is sent again and again, as fast as a core sends, over an
+//! One real connection with old data that is sent again and again, as fast as a core sends, over an
 //! interface with our program: honest clients of another network connect, and an established
 //! transfer of theirs goes on.
 //!
@@ -88,9 +88,9 @@ fn counted(stand: &Stand, name: &str) -> u64 {
     stat["devices"][0]["stats"][name].as_u64().unwrap_or_else(|| panic!("{name}"))
 }
 
-fn replayed_over(who: Server, flags: &'static str) {
+fn replayed_over(server: Server, flags: &'static str) {
     inside_alone(move || {
-        let Some(stand) = Stand::new(who, flags) else { return };
+        let Some(stand) = Stand::new(server, flags) else { return };
         stand.clients.inside(|| {
             assert!(ip(&format!("addr add {}/24 dev {ETH}", ATTACKER[0])));
             assert!(ip(&format!("addr add {}/64 dev {ETH} nodad", ATTACKER[1])));
@@ -122,7 +122,7 @@ fn replayed_over(who: Server, flags: &'static str) {
             let refused = counted(&stand, "rx_flow_full") - before;
             let (sent, came) = (sent.into_inner(), came.into_inner());
             tell(&format!(
-                "{who:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed",
+                "{server:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed",
                 trial.row(),
             ));
             assert!(refused > 0, "the flow has its tokens, and no more");

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::binary::floodwall;
 use crate::command::{Process, Said, ip, run, shown_by_ip};
-use crate::instance::{Folder, assert_lawful};
+use crate::instance::{Folder, assert_conserved};
 use crate::link::Kind;
 use crate::namespace::{inside, set, skip, until};
 use crate::site::{ETH, Host};
@@ -165,7 +165,7 @@ impl Scene {
     /// stay.
     pub(crate) fn end(self) -> [Host; 2] {
         let stat = self.look().expect("it answers");
-        assert_lawful(&stat);
+        assert_conserved(&stat);
         ended_well(self.process.end());
         self.hosts
     }

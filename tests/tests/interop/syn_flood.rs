@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::binary::floodwall;
 use crate::command::{Process, ip, run, shown_by_ip};
 use crate::flooded_router::{INSIDE, OUTSIDE, cores, pump, station, steer};
-use crate::instance::{Folder, arrived, assert_lawful, resident};
+use crate::instance::{Folder, arrived, assert_conserved, resident};
 use crate::link::NAME;
 use crate::namespace::{inside, inside_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
@@ -138,7 +138,7 @@ impl Ours {
 
 /// A server, its clients, and the flood between them.
 pub(crate) struct Stand {
-    pub(crate) who: Server,
+    pub(crate) kind: Server,
     /// The server's link address.
     pub(crate) station: String,
     pub(crate) clients: Host,
@@ -150,45 +150,45 @@ pub(crate) struct Stand {
 impl Stand {
     /// Lays the cable and starts the server, with these further flags if it is ours; `None`, and
     /// said so, where this machine cannot.
-    pub(crate) fn new(who: Server, flags: &str) -> Option<Self> {
+    pub(crate) fn new(kind: Server, flags: &str) -> Option<Self> {
         let server = Host::alone();
-        let clients = if who == Server::Tap {
+        let clients = if kind == Server::Tap {
             Host::alone()
         } else {
             server.inside(|| {
-                prepare(who == Server::Kernel);
+                prepare(kind == Server::Kernel);
                 let clients = Host::at("sv", "cl", 1500);
                 assert!(ip("link set sv up"));
                 clients
             })
         };
-        if who == Server::Tap {
+        if kind == Server::Tap {
             clients.inside(|| prepare(true));
         }
-        let place = if who == Server::Tap { &clients } else { &server };
-        let ours = match who {
+        let place = if kind == Server::Tap { &clients } else { &server };
+        let ours = match kind {
             Server::Kernel => None,
-            _ => Some(place.inside(|| start(who, flags))?),
+            _ => Some(place.inside(|| start(kind, flags))?),
         };
         clients.inside(|| {
-            if who == Server::Tap {
+            if kind == Server::Tap {
                 assert!(until(PATIENCE, || shown_by_ip("link show").contains(NAME)));
             }
-            give_addresses(who.near(), 1);
-            assert!(ip(&format!("link set {} up", who.near())));
+            give_addresses(kind.near(), 1);
+            assert!(ip(&format!("link set {} up", kind.near())));
         });
-        let near = clients.inside(|| station(who.near()));
-        let (station, lines) = match who {
+        let near = clients.inside(|| station(kind.near()));
+        let (station, lines) = match kind {
             Server::Kernel => server.inside(|| (station("sv"), Some(listen(&near)))),
             _ => (STATION.to_owned(), None),
         };
         clients.inside(|| {
-            know(who.near(), ["10.77.0.2", "fd77::2"], &station);
-            steer(who.near(), OUTSIDE);
+            know(kind.near(), ["10.77.0.2", "fd77::2"], &station);
+            steer(kind.near(), OUTSIDE);
         });
-        let stand = Self { who, station, clients, server, ours, _lines: lines };
+        let stand = Self { kind, station, clients, server, ours, _lines: lines };
         let answered = |four| stand.clients.is_answered(&service(four).ip().to_string());
-        assert!(until(PATIENCE, || answered(true) && answered(false)), "{who:?}: it is there");
+        assert!(until(PATIENCE, || answered(true) && answered(false)), "{kind:?}: it is there");
         Some(stand)
     }
 
@@ -206,7 +206,7 @@ impl Stand {
         thread::scope(|scope| {
             let flood = scope.spawn(|| {
                 let going = |_| goes_on.load(Ordering::Relaxed);
-                self.clients.inside(|| pump(streams, (self.who.near(), &self.station), going))
+                self.clients.inside(|| pump(streams, (self.kind.near(), &self.station), going))
             });
             // A panic ends it, too.
             let end = EndOfFlood(&goes_on);
@@ -230,7 +230,7 @@ impl Stand {
         let [.., most] = RATES;
         let few = Calls { count: 100, rate: 100, to: Some(service(four)) };
         let trial = self.trial(vec![syns(four, most)], || pause(HALF_A_SECOND), &[few]);
-        tell(&format!("{}, IPv4 {four}, all that can be sent: {}", self.who.name(), trial.row()));
+        tell(&format!("{}, IPv4 {four}, all that can be sent: {}", self.kind.name(), trial.row()));
         trial.taken
     }
 
@@ -242,7 +242,7 @@ impl Stand {
     /// Ends ours, which reports that every packet is accounted for exactly once.
     pub(crate) fn end(self) -> String {
         let Some(ours) = self.ours else { return String::new() };
-        assert_lawful(&ours.stat());
+        assert_conserved(&ours.stat());
         let said = ours.process.end();
         assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
         assert!(
@@ -341,10 +341,10 @@ fn listen(clients: &str) -> Lines {
 }
 
 /// Starts ours in the calling thread's namespace.
-pub(crate) fn start(who: Server, flags: &str) -> Option<Ours> {
+pub(crate) fn start(kind: Server, flags: &str) -> Option<Ours> {
     let (binary, folder) = (floodwall()?.to_str()?, Folder::new());
     let socket = folder.file("control");
-    let device = match who {
+    let device = match kind {
         Server::Tap => format!("tap:{NAME}"),
         Server::Xdp => "xdp:sv".to_owned(),
         Server::Packet | Server::Kernel => "packet:sv".to_owned(),
@@ -373,11 +373,11 @@ const SHORT_RATE: u64 = 12_000;
 const SHORT_CALLS: Calls = Calls { count: 100, rate: 200, to: None };
 
 /// Both families are flooded until the listener answers by cookies; then honest clients call.
-fn short(who: Server) {
+fn short(kind: Server) {
     inside(move || {
         // By the stack's own cookies: the interface would answer at this rate.
-        let flags = if matches!(who, Server::Packet) { "--first-line off" } else { "" };
-        let Some(stand) = Stand::new(who, flags) else { return };
+        let flags = if matches!(kind, Server::Packet) { "--first-line off" } else { "" };
+        let Some(stand) = Stand::new(kind, flags) else { return };
         let ours = stand.ours.as_ref().unwrap();
         let held = resident(ours.process.id());
         let by_cookie = || {
@@ -427,7 +427,7 @@ fn two_thousand_clients_beside_the_kernels_listener_at_every_rate() {
             return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
         }
         let stands: Option<Vec<_>> =
-            Server::ALL.map(|who| Stand::new(who, "")).into_iter().collect();
+            Server::ALL.map(|kind| Stand::new(kind, "")).into_iter().collect();
         let Some(stands) = stands else { return };
         let mut missed = Vec::new();
         for four in [true, false] {
@@ -441,7 +441,7 @@ fn two_thousand_clients_beside_the_kernels_listener_at_every_rate() {
                         .into_iter()
                         .find(|limit| ours.within(*limit) < kernel.within(*limit));
                     let what =
-                        format!("{}, IPv4 {four}, {rate}/s: {}", stand.who.name(), ours.row());
+                        format!("{}, IPv4 {four}, {rate}/s: {}", stand.kind.name(), ours.row());
                     match short {
                         Some(limit) if judged => missed.push(format!("{what} (in {limit:?})")),
                         Some(_) => tell(&format!("less than the kernel's, not judged: {what}")),
@@ -471,7 +471,7 @@ fn compare(stands: &[Stand], four: bool, rate: u64) -> Vec<Trial> {
     let middles: Vec<_> = middles.collect();
     for (stand, trial) in stands.iter().zip(&middles) {
         let family = if four { "IPv4" } else { "IPv6" };
-        tell(&format!("{family}, planned {rate}/s, {:<18} {}", stand.who.name(), trial.row()));
+        tell(&format!("{family}, planned {rate}/s, {:<18} {}", stand.kind.name(), trial.row()));
     }
     middles
 }

@@ -134,7 +134,7 @@ fn run(seed: u64, family: Family, closes: bool) -> (Vec<(usize, usize, u32)>, us
 }
 
 #[test]
-fn every_datagram_is_read_in_order_whatever_the_schedule() {
+fn every_datagram_is_read_in_order_in_any_schedule() {
     for family in [Family::V4, Family::V6] {
         for seed in 0..10 {
             let (reads, sent) = run(seed, family, false);

@@ -128,8 +128,8 @@ fn rfc1812_4_3_2_7_no_error_about_what_came_to_many_on_its_link() {
         {
             let mut router = router();
             let frame = frame(to, mac(PEER), kind, &packet);
-            let died = router.died(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
-            assert_eq!(died.0, [(reason, 1)]);
+            let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
+            assert_eq!(dropped.0, [(reason, 1)]);
         }
     }
 }

@@ -78,7 +78,7 @@ fn rfc1812_5_3_3_3_no_service_is_refused_or_changed() {
 }
 
 #[test]
-fn rfc1812_5_2_2_what_is_behind_the_header_is_nobodys_business() {
+fn rfc1812_5_2_2_what_is_behind_the_header_is_not_read() {
     for family in FAMILIES {
         let mut router = router();
         passes(&mut router, &changed(family, |p| *p.last_mut().unwrap() ^= 1, false));

@@ -27,8 +27,8 @@ fn rfc1812_5_3_4_nothing_that_came_to_many_on_its_link() {
     for (family, kind, to) in many {
         let mut router = router();
         let frame = frame(to, mac(PEER), kind, &honest(family));
-        let died = router.died(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
-        assert_eq!(died.0, [(ForwardBroadcast, 1)]);
+        let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
+        assert_eq!(dropped.0, [(ForwardBroadcast, 1)]);
     }
 }
 
@@ -39,8 +39,8 @@ fn rfc1812_5_3_5_1_limited_broadcasts_are_for_the_router_alone() {
     for to in [MacAddr::BROADCAST, mac(HOST)] {
         let mut router = router();
         let frame = frame(to, mac(PEER), EtherType::IPV4, &packet);
-        let died = router.died(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
-        assert_eq!(died.0, [(UdpNoPort, 1)]);
+        let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[frame]).is_empty()));
+        assert_eq!(dropped.0, [(UdpNoPort, 1)]);
     }
 }
 
@@ -113,7 +113,7 @@ fn turned_back(router: &mut Transit, packet: &[u8]) -> usize {
 }
 
 #[test]
-fn rfc1812_5_2_7_2_who_is_on_the_link_is_redirected_and_nothing_else() {
+fn rfc1812_5_2_7_2_hosts_on_the_link_are_redirected_and_nothing_else() {
     for family in FAMILIES {
         let (mut router, to) = hairpin(family);
         assert_eq!(turned_back(&mut router, &datagram(addr(family, PEER), to)), 2);

@@ -85,7 +85,7 @@ fn without_it_what_is_for_others_is_refused_as_ever() {
 }
 
 #[test]
-fn what_cannot_be_routed_to_anybody_is_nobodys() {
+fn what_cannot_be_routed_is_not_taken() {
     let never: [IpAddr; 9] = [
         Ipv4Addr::LOCALHOST.into(),
         Ipv4Addr::UNSPECIFIED.into(),
@@ -211,9 +211,9 @@ fn a_socket_of_a_port_comes_before_the_one_of_every_port() {
         let own = rig.sockets(|s| s.udp_bind(bound, SocketSettings::new(family))).0.expect("free");
         let from = (addr(family, PEER), 9).into();
         let elsewhere = SocketAddr::new(elsewhere(family), 53);
-        for (to, whose) in [(bound, own), (elsewhere, every)] {
+        for (to, socket) in [(bound, own), (elsewhere, every)] {
             rig.frame(&datagram(from, to));
-            assert_eq!(rig.sockets(|s| s.udp_recv(whose, &mut [0; 9])).0.map(|r| r.to), Ok(to));
+            assert_eq!(rig.sockets(|s| s.udp_recv(socket, &mut [0; 9])).0.map(|r| r.to), Ok(to));
         }
     }
 }
@@ -242,11 +242,11 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
         assert!(held <= 40_000 && refused > 1500, "{held} bytes, {refused} refused");
         // An answered peer still has a place, until the socket is full; then none is looked at.
         rig.frame(&datagram(established, to));
-        let mut whose = Vec::new();
+        let mut sources = Vec::new();
         while let Ok(received) = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0 {
-            whose.push(received.from);
+            sources.push(received.from);
         }
-        assert_eq!(whose.iter().filter(|from| **from == established).count(), 1);
+        assert_eq!(sources.iter().filter(|from| **from == established).count(), 1);
         let mut settings = rig.sockets(|s| s.udp_settings(id).cloned()).0.expect("open");
         settings.receive_bytes = 1;
         rig.sockets(|s| s.udp_set_settings(id, settings)).0.expect("open");

@@ -12,7 +12,7 @@ use floodwall_tests::craft::{
     HOST, PEER, addr, echo, from_peer, ip, ipv4_fields, ipv4_with_options, ipv6_chain,
     options_header, udp_to_port,
 };
-use floodwall_tests::{Owed, Rig, bytes_of, deaths, ethernet_config};
+use floodwall_tests::{Owed, Rig, bytes_of, drops_between, ethernet_config};
 use floodwall_wire::{ExtensionLimits, IpProtocol};
 
 const HOP: IpProtocol = IpProtocol::HOP_BY_HOP;
@@ -52,7 +52,7 @@ fn is_dropped_however_cut(
         let (before, whole) = (rig.stats(), pieces(&rig, &frame, &cut));
         let departed = rig.arrive(vec![whole]);
         let after = rig.stats();
-        assert_eq!(deaths(&before, &after), (vec![(reason, 1)], vec![]), "{what}, {cut:?}");
+        assert_eq!(drops_between(&before, &after), (vec![(reason, 1)], vec![]), "{what}, {cut:?}");
         let departed: Vec<Vec<u8>> = departed.iter().map(bytes_of).collect();
         assert_eq!(departed, answer, "{what}, {cut:?}");
         let looks = after.access.checks() - before.access.checks();
@@ -83,7 +83,7 @@ fn with_length(mut packet: Vec<u8>, len: u16) -> Vec<u8> {
 /// Row 52: a chain over the limit is dropped at the limit, one at the largest configurable limit is
 /// walked.
 #[test]
-fn a_hundred_headers_die_at_the_limit_and_are_walked_where_it_allows_them() {
+fn a_hundred_headers_are_dropped_at_the_limit_and_walked_where_it_allows_them() {
     let hundred = chain(&[(OPTIONS, &PADDING[..]); 100]);
     let owed = Some(Owed::problem_v6(8, 40 + 64));
     expect_drop("a hundred", &hundred, DropReason::ExtensionLimit, owed);
@@ -127,7 +127,7 @@ fn the_limits_of_the_configuration_are_those_in_force() {
 }
 
 #[test]
-fn hop_by_hop_options_behind_another_header_die_however_cut() {
+fn hop_by_hop_options_behind_another_header_are_dropped_however_cut() {
     let reason = DropReason::ExtensionOrder;
     let second = chain(&[(OPTIONS, &PADDING), (HOP, &PADDING)]);
     expect_drop("second", &second, reason, Some(Owed::problem_v6(1, 40)));
@@ -182,7 +182,7 @@ fn a_flood_of_padding_is_dropped_at_its_limit_however_cut() {
 
 /// Row 54: a jumbo payload of no bytes, of few, and one beside a payload length.
 #[test]
-fn jumbo_lengths_that_contradict_die_however_cut() {
+fn contradicting_jumbo_lengths_are_dropped_however_cut() {
     let jumbo = |len: u32| [&[0, 0, 0xc2, 4][..], &len.to_be_bytes()].concat();
     let reason = DropReason::ExtensionJumbo;
     for len in [0, 1, 8, 65_535] {
@@ -204,7 +204,7 @@ fn jumbo_lengths_that_contradict_die_however_cut() {
 
 /// Row 57: more than arrived is refused at once, less cuts the chain at that length.
 #[test]
-fn a_payload_length_that_lies_is_dropped_however_cut() {
+fn a_wrong_payload_length_is_dropped_however_cut() {
     let packet = chain(&[(HOP, &PADDING), (OPTIONS, &PADDING)]);
     let whole = packet.len() as u16 - 40;
     for more in [1, 100, 0xffff - whole] {
@@ -331,7 +331,7 @@ fn nested_tunnels_stay_wrapped_however_cut() {
 
 /// Row 56: IPv4 source routes and broken options, however cut.
 #[test]
-fn ipv4_source_routes_and_broken_options_die_however_cut() {
+fn ipv4_source_routes_and_broken_options_are_dropped_however_cut() {
     let upper = &udp_to_port(Family::V4, 9, b"hello")[20..];
     let with = |options: &[u8]| ipv4_with_options(ipv4_fields(UDP), options, upper);
     for kind in [131, 137] {

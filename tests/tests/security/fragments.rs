@@ -14,7 +14,7 @@ use floodwall_tests::craft::{
     self, FAMILIES, HOST, PEER, addr, echo, fragment, fragment_header, fragments, from_peer,
     ipv6_chain,
 };
-use floodwall_tests::{Rig, Sent, bytes_of, deaths, ethernet_config};
+use floodwall_tests::{Rig, Sent, bytes_of, drops_between, ethernet_config};
 use floodwall_wire::IpProtocol;
 
 use crate::rig;
@@ -247,9 +247,9 @@ fn fragments_that_end_beyond_the_largest_packet_do_no_harm() {
                 rig.frame(&from_peer(&packet));
                 let counted = if family == Family::V4 { 20 } else { 0 };
                 let bad = counted + offset * 8 + len > 65_535 || (more && len % 8 != 0);
-                let died = deaths(&before, &rig.stats()).0;
-                let malformed = died.contains(&(DropReason::FragmentMalformed, 1));
-                assert_eq!(malformed, bad, "{family:?} {offset} {len} {more}: {died:?}");
+                let dropped = drops_between(&before, &rig.stats()).0;
+                let malformed = dropped.contains(&(DropReason::FragmentMalformed, 1));
+                assert_eq!(malformed, bad, "{family:?} {offset} {len} {more}: {dropped:?}");
                 assert!(rig.conservation().holds());
             }
         }
@@ -299,7 +299,7 @@ fn nested_fragment_headers_end_at_the_second() {
     chain[..8].copy_from_slice(&[44, 0, 1, 4, 0, 0, 0, 0]);
     let before = rig.stats();
     rig.frame(&part(0, true, &chain));
-    assert_eq!(deaths(&before, &rig.stats()).0, [(DropReason::FragmentMalformed, 1)]);
+    assert_eq!(drops_between(&before, &rig.stats()).0, [(DropReason::FragmentMalformed, 1)]);
 }
 
 /// Row 50: RFC 6946. A forged atomic fragment of the same name takes nothing away.

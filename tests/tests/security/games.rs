@@ -207,8 +207,7 @@ fn all_the_connections_that_one_address_can_make_shut_no_other_prefix_out() {
     }
 }
 
-/// Evictions go on while one of the listeners whose connections are evicted closes, and opens
-/// again.
+/// Evictions go on while a listener with evicted connections closes, and opens again.
 #[test]
 fn a_listener_that_closes_during_an_attack_harms_no_other_one() {
     for family in FAMILIES {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, Family, IfIndex};
 use floodwall_tests::craft::{HOST, PEER, from_peer, group_packet};
-use floodwall_tests::{Rig, deaths, ethernet_config};
+use floodwall_tests::{Rig, drops_between, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::group::{GroupAddrs, QueryFields, RecordKind, ReportWriter};
 use floodwall_wire::{Generation, GroupProtocol};
@@ -116,17 +116,17 @@ fn outcome<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>,
     let mut sent = rig.arrive(vec![packet]).len();
     sent += rig.run_for(Duration::from_secs(60)).len();
     assert!(rig.conservation().holds());
-    (deaths(&before, &rig.stats()).0, sent)
+    (drops_between(&before, &rig.stats()).0, sent)
 }
 
 fn every_cut<A: Side>() {
     for message in messages::<A>() {
         for cut in 0..message.len() {
             let short = sealed::<A>(message[..cut].to_vec());
-            let (died, sent) = outcome::<A>(&from_peer(&packet::<A>(&short)), None);
+            let (lost, sent) = outcome::<A>(&from_peer(&packet::<A>(&short)), None);
             // A query cut to an older one's length is that one; any other short one is dropped.
-            let old = died.is_empty() && sent > 0 && (cut == 8 || cut == 24);
-            assert!(old || died.len() == 1 && sent == 0, "{cut}: {died:?}, {sent} sent");
+            let old = lost.is_empty() && sent > 0 && (cut == 8 || cut == 24);
+            assert!(old || lost.len() == 1 && sent == 0, "{cut}: {lost:?}, {sent} sent");
         }
     }
 }
@@ -214,7 +214,7 @@ fn lies<A: Side>() {
 }
 
 #[test]
-fn membership_messages_that_lie_die_by_name() {
+fn malformed_membership_messages_are_dropped_by_reason() {
     lies::<Ipv4Addr>();
     lies::<Ipv6Addr>();
 }

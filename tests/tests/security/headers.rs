@@ -138,7 +138,7 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
             rig.run_for(std::time::Duration::from_secs(1));
             let answers = rig.frame(&from_peer(&packet));
             let after = rig.stats();
-            let died = floodwall_tests::deaths(&before, &after).0[0].0;
+            let dropped = floodwall_tests::drops_between(&before, &after).0[0].0;
             let routed = matches!(kind, 131 | 137);
             let expected = match (kind, len) {
                 (0, _) => DropReason::UdpNoPort,
@@ -153,8 +153,8 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
                 _ if routed => DropReason::IpOptionMalformed,
                 _ => DropReason::UdpNoPort,
             };
-            assert_eq!(died, expected, "option {kind} of {len} bytes");
-            assert_eq!(answers.is_empty(), died == DropReason::IpSourceRoute);
+            assert_eq!(dropped, expected, "option {kind} of {len} bytes");
+            assert_eq!(answers.is_empty(), dropped == DropReason::IpSourceRoute);
         }
     }
     assert_eq!(rig.pool.available(), free);
@@ -181,13 +181,13 @@ fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
                 let whole = usize::from(said) + if family == Family::V4 { 0 } else { 40 };
                 let before = rig.stats();
                 drop(rig.frame(&from_peer(&bytes)));
-                let died = floodwall_tests::deaths(&before, &rig.stats()).0;
+                let dropped = floodwall_tests::drops_between(&before, &rig.stats()).0;
                 let reason = match whole {
                     whole if whole > cut || whole < header => DropReason::IpLength,
                     whole if whole < packet.len() => DropReason::UdpMalformed,
                     _ => DropReason::UdpNoPort,
                 };
-                assert_eq!(died, [(reason, 1)], "{family:?} {said} of {cut}");
+                assert_eq!(dropped, [(reason, 1)], "{family:?} {said} of {cut}");
             }
         }
         assert!(rig.conservation().holds());
@@ -227,7 +227,7 @@ fn an_address_is_reached_through_its_own_interface_alone() {
 /// Row 60: martians (RFC 1812 section 5.3.7, RFC 6890, RFC 4291): no packet from or to what cannot
 /// be.
 #[test]
-fn martians_die_silently() {
+fn martians_are_dropped_silently() {
     let sources = [
         "0.0.0.0",
         "0.255.255.255",

@@ -243,7 +243,7 @@ fn nothing_to_or_from_many_is_ever_answered() {
 /// Errors about errors would go round for ever (RFC 1122 section 3.2.2): two hosts that send each
 /// other errors fall silent at once.
 #[test]
-fn an_error_is_never_answered_by_an_error_whatever_its_code() {
+fn an_error_of_any_code_is_never_answered_by_an_error() {
     for family in FAMILIES {
         let mut rig = rig();
         let kinds: Vec<u8> = match family {
@@ -315,7 +315,7 @@ fn a_forged_error_shows_nothing_whether_a_socket_exists() {
 
 /// Row 38 again: each error that there is, about packets of every shape that calls for it.
 #[test]
-fn every_error_keeps_within_its_size_whatever_it_is_about() {
+fn every_error_keeps_within_its_size_for_any_packet() {
     let unknown = options_header(&[1, 0, 0x9e, 2, 0, 0]);
     let padding = options_header(&[1, 4, 0, 0, 0, 0]);
     let route = [0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -185,14 +185,14 @@ fn timed_work_that_unverified_packets_cause_keeps_no_other_waiting() {
         for slice in 0..700 {
             for n in 0..limits::NEIGHBOR_UNVERIFIED_MAX as u32 {
                 let n = slice * 64 + n;
-                let who = (ghost(family, n), station(n));
-                rig.frame(&asks(family, who));
-                let ping = echo(who.0, addr(family, HOST), b"?");
+                let sender = (ghost(family, n), station(n));
+                rig.frame(&asks(family, sender));
+                let ping = echo(sender.0, addr(family, HOST), b"?");
                 let ether_type = match family {
                     Family::V4 => EtherType::IPV4,
                     Family::V6 => EtherType::IPV6,
                 };
-                rig.frame(&frame(mac(HOST), who.1, ether_type, &ping));
+                rig.frame(&frame(mac(HOST), sender.1, ether_type, &ping));
             }
             rig.now += Duration::from_millis(100);
             let slice = |stack: &mut Stack, round: &mut Round<'_>| {
@@ -212,10 +212,10 @@ fn a_flood_of_unasked_answers_makes_no_entry() {
         let mut rig = Rig::new(&wide());
         rig.run_for(Duration::from_secs(10));
         for n in 0..5000 {
-            let who = ghost(family, n);
+            let addr = ghost(family, n);
             let told = match family {
-                Family::V4 => arp_from(ArpOperation::REPLY, (who, station(n))),
-                Family::V6 => advertisement(v6_of(who), v6(HOST), station(n), (true, true)),
+                Family::V4 => arp_from(ArpOperation::REPLY, (addr, station(n))),
+                Family::V6 => advertisement(v6_of(addr), v6(HOST), station(n), (true, true)),
             };
             assert!(rig.frame(&told).is_empty());
         }

@@ -361,7 +361,7 @@ fn a_packet_too_big_about_an_echo_reply_counts_for_echo_replies_alone() {
 }
 
 #[test]
-fn a_lie_about_an_echo_reply_is_refused_under_its_reason() {
+fn a_forged_error_about_an_echo_reply_is_refused_under_its_reason() {
     for family in FAMILIES {
         let mut rig = rig();
         let reply = ping(&mut rig, family, 1, LARGE).remove(0);

@@ -50,7 +50,7 @@ impl World {
         Self::with(PLACES, services)
     }
 
-    /// One whose memory belongs to whichever connection takes it first.
+    /// One with memory that belongs to the first connection that takes it.
     pub(crate) fn unfair(services: Vec<Box<dyn Application>>) -> Self {
         let defaults = StackConfig { tcp_connections_max: PLACES, ..ethernet_config(HOST) };
         Self::of(StackConfig { tcp_fair_memory: false, ..defaults }, services)

@@ -266,7 +266,7 @@ fn a_flood_of_redirects_is_believed_of_live_flows_and_at_a_rate() {
 
 /// A target that does not answer is not insisted on (RFC 4861 section 7.3.3).
 #[test]
-fn a_redirect_to_who_does_not_answer_is_forgotten() {
+fn a_redirect_to_a_host_that_does_not_answer_is_removed() {
     for family in FAMILIES {
         let mut rig = rig(true);
         let Places { gateway, far, .. } = places(family);

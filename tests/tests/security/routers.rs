@@ -406,7 +406,7 @@ fn broken_advertisement(options: &[u8]) -> Vec<u8> {
 
 /// RFC 4861 sections 6.1.2 and 7.2.5, RFC 6980: which stations are no routers, and which no longer.
 #[test]
-fn one_that_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
+fn a_host_that_is_no_router_is_not_accepted_and_one_that_stops_being_one_is_removed() {
     let mut rig = rig();
     let message = |hop_limit: u8| {
         let mut frame = advertisement(1, &header(1800), &[]);
@@ -449,7 +449,7 @@ fn a_flapping_router_makes_us_ask_no_faster() {
 /// A known router is read as often as it may advertise and more; all others share one rate, and
 /// take none of the known one's. An advertisement that is not read has changed nothing.
 #[test]
-fn one_that_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
+fn a_router_that_advertises_too_often_is_not_read_and_takes_nothing_from_known_ones() {
     let mut rig = rig();
     let said = |n| advertisement(n, &header(1800), &[]);
     rig.lives("the honest one", &said(0));

@@ -72,7 +72,7 @@ fn row_13_time_wait_is_not_cut_short_and_many_short_connections_take_no_memory()
 }
 
 #[test]
-fn row_14_whoever_stalls_is_given_up_in_bounded_time() {
+fn row_14_a_stalled_peer_is_given_up_in_bounded_time() {
     let (mut peer, id) = opened(Family::V4);
     // A window that stays shut although the peer answers every question.
     write(&mut peer, id, 100);
@@ -127,7 +127,7 @@ fn row_16_one_byte_out_of_order_segments_hold_bounded_memory_and_the_stream_goes
 }
 
 #[test]
-fn row_17_of_overlapping_bytes_the_first_stay_whatever_the_shape() {
+fn row_17_of_overlapping_bytes_the_first_stay_in_any_shape() {
     // A kept segment from 10 to 20, and a later one of every place and length around it.
     for start in (1..24_u32).step_by(2) {
         for end in (start + 1..26).step_by(2) {
@@ -333,7 +333,7 @@ fn across(to: &mut TcpPeer, departed: Vec<PacketBuf>) -> Vec<PacketBuf> {
 }
 
 #[test]
-fn row_26_two_who_disagree_end_their_war() {
+fn row_26_an_ack_war_of_two_peers_ends() {
     let mut a = TcpPeer::between(Family::V4, &TcpSettings::default(), (1, 2), (80, 90));
     let mut b = TcpPeer::between(Family::V4, &TcpSettings::default(), (2, 1), (90, 80));
     let (of_a, _) = (a.open(sack()), b.open(sack()));

@@ -87,7 +87,7 @@ fn one_that_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others(
         }
         let (mut answers, mut turns) = (0, 0);
         while answers < (IN_SEGMENT * SEGMENTS) as u32 {
-            // One that asks once is answered in the same turn, whatever waits before it.
+            // One that asks once is answered in the same turn, behind any backlog.
             let mut honest = Client::open(&mut peer, 6000 + turns);
             honest.say(&mut peer, REQUEST);
             let (spent, sent) = turn(&mut peer, &mut service);

@@ -161,7 +161,7 @@ fn sockets_that_nothing_reads_leave_memory_to_others() {
 }
 
 #[test]
-fn sockets_whose_packets_are_kept_leave_memory_to_others() {
+fn sockets_that_keep_their_packets_leave_memory_to_others() {
     FAMILIES.into_iter().for_each(|family| flood(family, Hog::Keeps));
 }
 

@@ -1,7 +1,7 @@
 //! `floodwall cleanup`: repairs what an instance that was killed has left behind, without a start.
 //!
 //! Two things outlive a process that is killed: its control socket, and the settings of the
-//! interfaces whose kernel half it had placed, noted in a file (`device/src/placement/note.rs`).
+//! interfaces with a kernel half that it had placed, noted in a file (`device/src/napi/note.rs`).
 //! What a running instance has is left alone.
 
 use floodwall_device::Placement;
@@ -20,7 +20,7 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> Exit {
         if path::is_alive(&socket) {
             continue;
         }
-        match path::remove_dead(&socket) {
+        match path::remove_stale(&socket) {
             Ok(()) => text.push_str(&format!("removed {}\n", output::shown(&socket.display()))),
             Err(error) => {
                 failed = true;

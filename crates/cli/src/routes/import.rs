@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_about_its_length_is_no_route() {
+    fn a_record_of_a_wrong_length_is_no_route() {
         let links = BTreeMap::new();
         let whole = message(1, 4, &[attribute(1, &[192, 0, 2, 0]), attribute(9, &[255; 12])]);
         for len in 0..whole.len() {

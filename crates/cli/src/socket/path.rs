@@ -109,7 +109,7 @@ impl SocketTaken {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o700).create(folder).map_err(fail)?;
         }
-        remove_dead(path).map_err(fail)?;
+        remove_stale(path).map_err(fail)?;
         let listener = bind(path).map_err(fail)?;
         let taken = Self { listener, path: path.to_owned() };
         taken.listener.set_nonblocking(true).map_err(fail)?;
@@ -131,7 +131,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Removes a socket without a listener; never anything that is not a socket.
-pub(crate) fn remove_dead(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),

@@ -108,7 +108,7 @@ fn a_reader_of_the_log_that_does_not_read_stops_nothing() {
 }
 
 #[test]
-fn commands_whose_output_is_full_or_closed_end_with_an_error_and_never_panic() {
+fn commands_with_a_full_or_closed_output_end_with_an_error_and_never_panic() {
     if !may() {
         return;
     }

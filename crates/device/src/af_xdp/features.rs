@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_behind_others_and_lengths_that_lie_end_the_search() {
+    fn attributes_are_found_behind_others_and_wrong_lengths_end_the_search() {
         let all = [attribute(1, &[7]), attribute(3, &[1, 2, 3, 4, 5, 6, 7, 8])].concat();
         assert_eq!(find(&all, 3), Some(&[1, 2, 3, 4, 5, 6, 7, 8][..]));
         assert_eq!((find(&all, 1), find(&all, 2)), (Some(&[7][..]), None));

@@ -342,7 +342,8 @@ impl FilterTurn {
 
     /// What the stack accepts at the interface: of a router, packets to hosts behind it.
     pub(crate) fn want(&mut self, filter: &XdpFilter, queue: u32, wanted: &RxFilter) {
-        self.own.clear();
+        let before = self.pairs;
+        let own_before = core::mem::take(&mut self.own);
         self.own.extend(wanted.addresses().map(|(addr, _)| addr));
         self.own.sort_unstable();
         // Where no address is told, own ones cannot be told from others.
@@ -353,6 +354,10 @@ impl FilterTurn {
         self.pairs = (u64::from(v4) * PAIRS_V4 as u64) | (u64::from(v6) * PAIRS_V6 as u64);
         if let Some(place) = filter.word(queue, DESK_PAIRS) {
             place.store(self.pairs, Relaxed);
+        }
+        // What was a flow of our own may be a pair's now, and would earn no tokens any more.
+        if before != self.pairs || (before != 0 && own_before != self.own) {
+            filter.established.clear();
         }
     }
 

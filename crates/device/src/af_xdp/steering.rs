@@ -393,7 +393,7 @@ mod tests {
 
     /// Without sockets a frame of ours ends at the interface, and one of the host's passes.
     #[test]
-    fn only_what_is_for_our_station_is_taken_whatever_it_carries() {
+    fn only_frames_for_our_station_are_taken_with_any_payload() {
         let Some(steering) = loaded() else { return };
         let kinds: [(u16, &[u8]); 6] = [
             (0x0800, &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17]),

@@ -96,12 +96,12 @@ impl Netdev {
 
 fn read(answer: &[u8], index: u32) -> Option<Napi> {
     let mut napi = Napi::default();
-    let mut whose = None;
+    let mut ifindex = None;
     for (kind, value) in attributes(answer.get(4..)?) {
         let value = number(value);
         let small = value.and_then(|value| u32::try_from(value).ok());
         match kind {
-            NETDEV_A_NAPI_IFINDEX => whose = small,
+            NETDEV_A_NAPI_IFINDEX => ifindex = small,
             NETDEV_A_NAPI_ID => napi.id = small?,
             NETDEV_A_NAPI_PID => napi.thread = small.filter(|pid| *pid > 0),
             NETDEV_A_NAPI_DEFER_HARD_IRQS => napi.setting.defer = small?,
@@ -110,5 +110,5 @@ fn read(answer: &[u8], index: u32) -> Option<Napi> {
             _ => {}
         }
     }
-    (whose == Some(index) && napi.id != 0).then_some(napi)
+    (ifindex == Some(index) && napi.id != 0).then_some(napi)
 }

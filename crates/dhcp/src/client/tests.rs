@@ -246,7 +246,7 @@ fn a_server_that_takes_the_lease_back_ends_it_at_once() {
 }
 
 #[test]
-fn an_address_that_somebody_has_is_declined_and_not_asked_for_again_soon() {
+fn an_address_in_use_is_declined_and_not_requested_again_soon() {
     let mut bench = Bench::new();
     bench.next();
     bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
@@ -299,7 +299,7 @@ fn a_link_that_comes_back_asks_for_the_address_of_before() {
 }
 
 #[test]
-fn what_answers_nothing_or_somebody_else_is_counted_and_changes_nothing() {
+fn an_answer_to_nothing_or_to_another_client_is_counted_and_changes_nothing() {
     let mut bench = Bench::new();
     let early = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
     assert_eq!(bench.input(&early), Err(LeaseRefused::Unasked));

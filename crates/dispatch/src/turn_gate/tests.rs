@@ -205,7 +205,7 @@ fn without_pressure_or_without_a_gate_everything_is_handled() {
 }
 
 #[test]
-fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
+fn a_worker_that_shares_its_core_leaves_the_promised_part_under_any_load() {
     for share in [500, 800] {
         let balance = BalanceConfig { share: Share::per_mille(share), ..BalanceConfig::default() };
         let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };

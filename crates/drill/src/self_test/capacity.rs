@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_somebody_has_looked_at_is_judged() {
+    fn only_what_was_observed_is_judged() {
         let mut stats = DeviceStats::default();
         stats.rx_ring_full = 1000;
         stats.rx_no_buffer = 1000;

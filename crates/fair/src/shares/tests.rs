@@ -37,7 +37,7 @@ fn the_heaviest_prefix_is_that_of_all_its_addresses() {
 }
 
 #[test]
-fn an_ipv6_site_is_one_prefix_whatever_it_spreads_over() {
+fn an_ipv6_site_is_one_prefix_however_it_spreads() {
     let mut shares = Shares::new(5000, 1, KEY);
     let honest = shares.join(0, v6(1, 1, 1)).unwrap();
     shares.add(honest, 3);

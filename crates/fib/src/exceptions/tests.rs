@@ -109,7 +109,7 @@ fn a_flood_leaves_as_many_as_there_may_be_in_all_and_of_each_next_hop() {
 /// CVE-2021-20322: with buckets of a fixed depth that evict the oldest, the fifth newcomer in a
 /// bucket revealed the place of the first one.
 #[test]
-fn neither_how_many_a_bucket_holds_nor_who_goes_can_be_foretold() {
+fn neither_the_size_of_a_bucket_nor_its_victim_can_be_predicted() {
     let (mut lasted, mut victims) = ([0_u32; 12], [0_u32; 9]);
     for seed in 0..120 {
         let mut random = Randomness::from_number(seed).secret;

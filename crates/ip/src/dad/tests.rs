@@ -126,7 +126,7 @@ fn hosts_that_start_together_do_not_probe_together() {
 }
 
 #[test]
-fn an_attacker_who_answers_every_probe_ends_it_after_four_rounds() {
+fn an_attacker_that_answers_every_probe_ends_it_after_four_rounds() {
     for (addr, most) in BOTH.into_iter().zip([12, 4]) {
         let mut world = World::new();
         world.start(ip(addr), Detection::Probe);

@@ -371,7 +371,7 @@ fn redirects_and_router_solicitations_are_checked() {
 }
 
 #[test]
-fn a_router_remembers_who_asks_for_routers_and_that_it_is_a_host() {
+fn a_router_records_the_sender_of_a_solicitation_and_that_it_is_a_host() {
     // RFC 4861 section 6.2.6.
     let mut world = World::new();
     world.iface.is_router = true;

@@ -93,7 +93,7 @@ fn a_reply_is_heard_from_whom_something_was_asked_and_nothing_else() {
 }
 
 #[test]
-fn a_reply_says_who_which_how_far_and_how_much() {
+fn a_reply_has_its_source_sequence_hop_limit_and_length() {
     let (pool, mut random) = (pool(), Randomness::from_number(1));
     for family in FAMILIES {
         let mut sockets = PingSockets::new(1);

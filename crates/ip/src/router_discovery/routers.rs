@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_refuses_newcomers_and_never_displaces_who_may_answer() {
+    fn a_full_list_refuses_newcomers_and_never_displaces_a_router_that_may_answer() {
         let mut routers = full();
         for n in 100..10_000 {
             assert_eq!(routers.admit(addr(n)), None);

@@ -208,7 +208,7 @@ fn one_that_shares_behind_its_front_still_puts_headers_before_what_others_read()
 }
 
 #[test]
-fn a_front_that_somebody_sees_is_not_written() {
+fn a_shared_front_is_not_written() {
     let pool = pool();
     let mut packet = pool.packet_from(b"headtext").unwrap();
     packet.trim_front(4);

@@ -199,7 +199,7 @@ mod model {
     }
 
     #[test]
-    fn what_is_pushed_while_the_reader_closes_is_taken_by_whoever_is_last() {
+    fn what_is_pushed_while_the_reader_closes_is_taken_by_the_last() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(3);
         builder.check(|| {

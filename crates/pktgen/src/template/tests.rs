@@ -51,7 +51,7 @@ fn assert_valid(frame: &[u8], shape: TemplateShape, medium: StationMedium) {
 }
 
 #[test]
-fn checksums_stay_right_whatever_is_patched_in_both_families() {
+fn checksums_stay_right_after_any_patch_in_both_families() {
     let mut random = PublicRandom::new(1);
     let link = (MacAddr([2; 6]), MacAddr([4; 6]));
     for (shape, medium) in

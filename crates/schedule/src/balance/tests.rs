@@ -115,7 +115,7 @@ fn a_rest_that_ends_early_is_still_owed() {
 }
 
 #[test]
-fn no_run_is_longer_than_the_limit_whatever_the_period() {
+fn no_run_is_longer_than_the_limit_at_any_period() {
     for period in [us(100), us(500), us(2_000), us(20_000)] {
         for share in [1, 500, 900] {
             let config = BalanceConfig { period, ..config(share) };

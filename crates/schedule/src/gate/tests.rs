@@ -251,7 +251,7 @@ fn choosing_goes_on_while_unverified_packets_wait() {
 }
 
 #[test]
-fn while_refusable_packets_die_a_burst_of_unverified_packets_loses_nothing() {
+fn while_refusable_packets_are_dropped_a_burst_of_unverified_ones_loses_nothing() {
     let config = GateConfig { burst: usize::MAX, ..GateConfig::default() };
     let mut bench = Bench::new(config);
     while !bench.gate.is_under_pressure() {
@@ -404,14 +404,14 @@ fn where_there_are_no_established_flows_nothing_looks_ahead() {
     let mut ring = bench.ring((0..64).map(|i| (false, if i == 9 { b'f' } else { b's' })));
     bench.round(&mut ring, BURST_MAX);
     let mut last = 0;
-    for round in 0..FRIENDS_FOR + 500 {
+    for round in 0..ESTABLISHED_ROUNDS + 500 {
         let mut ring = bench.ring([(false, b's'); 64]);
         bench.round(&mut ring, BURST_MAX);
         if bench.gate.looks_ahead() {
             last = round;
         }
     }
-    assert!((FRIENDS_FOR - 100..FRIENDS_FOR).contains(&last), "{last}");
+    assert!((ESTABLISHED_ROUNDS - 100..ESTABLISHED_ROUNDS).contains(&last), "{last}");
     assert!(bench.gate.stats().crowded_out > 0);
 }
 
@@ -584,7 +584,7 @@ fn a_device_that_tells_established_flows_is_told_of_them_before_there_is_pressur
 }
 
 #[test]
-fn while_only_refusable_packets_die_unverified_packets_have_all_the_credit_there_is() {
+fn while_only_refusable_packets_are_dropped_unverified_ones_have_all_the_credit_there_is() {
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(100, || b'r');
     for _ in 0..20 {

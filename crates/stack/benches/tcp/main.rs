@@ -47,17 +47,17 @@ enum Bar {
 impl Bar {
     /// The name of the row that this one's rounds are among, if it is one of Floodwall's. What only
     /// smoltcp's own is compared with is measured apart.
-    fn group(&self, who: &str, name: &str) -> String {
+    fn group(&self, stack: &str, name: &str) -> String {
         match self {
-            Self::Own(_, own) if who == "Floodwall" => own.clone(),
-            Self::Own(..) => format!("{who} {name}"),
+            Self::Own(_, own) if stack == "Floodwall" => own.clone(),
+            Self::Own(..) => format!("{stack} {name}"),
             Self::Smoltcp(_) => name.to_owned(),
         }
     }
 }
 
 struct Row {
-    who: &'static str,
+    stack: &'static str,
     name: String,
     /// What one of those is that it does, in bytes; nothing where they are exchanges.
     bytes: usize,
@@ -103,9 +103,9 @@ fn main() {
     };
     let mut groups: Vec<(String, Vec<Contestant>)> = Vec::new();
     for contestant in contestants(size) {
-        let (who, name, _, bar, _) = &contestant;
-        if format!("{who} {name}.").contains(&asked.rows) {
-            let group = bar.group(who, name);
+        let (stack, name, _, bar, _) = &contestant;
+        if format!("{stack} {name}.").contains(&asked.rows) {
+            let group = bar.group(stack, name);
             match groups.iter_mut().find(|(of, _)| *of == group) {
                 Some((_, all)) => all.push(contestant),
                 None => groups.push((group, vec![contestant])),
@@ -122,8 +122,8 @@ fn main() {
 fn run_group(all: Vec<Contestant>, asked: &Asked) -> Vec<Row> {
     let mut loads: Vec<(Row, Box<dyn Load>)> = all
         .into_iter()
-        .map(|(who, name, bytes, bar, make)| {
-            (Row { who, name, bytes, bar, count: 1, nanos: Vec::new() }, make())
+        .map(|(stack, name, bytes, bar, make)| {
+            (Row { stack, name, bytes, bar, count: 1, nanos: Vec::new() }, make())
         })
         .collect();
     if let Some(count) = asked.count {
@@ -153,13 +153,13 @@ fn contestants(size: Size) -> Vec<Contestant> {
     all
 }
 
-fn of<N: Net + 'static>(all: &mut Vec<Contestant>, who: &'static str, v6: bool, size: Size)
+fn of<N: Net + 'static>(all: &mut Vec<Contestant>, stack: &'static str, v6: bool, size: Size)
 where
     N::Conn: 'static,
 {
     let (family, plain) = (if v6 { "IPv6" } else { "IPv4" }, Shape::plain(v6));
     let mut add = |name: &str, bytes, bar, make: Maker| {
-        all.push((who, format!("{family} {name}"), bytes, bar, make));
+        all.push((stack, format!("{family} {name}"), bytes, bar, make));
     };
     let bulk = |shape| -> Maker { Box::new(move || Box::new(Bulk::<N>::new(shape))) };
     let pings = |connections, buffer| -> Maker {
@@ -184,7 +184,7 @@ where
     add("ping-pong over many", 0, Bar::Own(1.0 / 1.2, one()), pings(size.many, 4096));
     add("connections", 0, Bar::Smoltcp(2.0), churn(1, 0));
     add("connections, 64 at once", 0, Bar::Smoltcp(2.0), churn(64, 0));
-    if who == "Floodwall" {
+    if stack == "Floodwall" {
         let one = format!("{family} connections");
         add("connections amid idle ones", 0, Bar::Own(0.8, one), churn(1, size.idle));
     }
@@ -229,23 +229,23 @@ fn report(rows: &[Row]) {
         smoltcp_net::connection_bytes()
     );
     println!("{:44} {:>10} {:>10} {:>8}  bar", "", "us", "Gbit/s", "ratio");
-    let of = |who: &str, name: &str| {
-        let row = rows.iter().find(|row| row.who == who && row.name == name);
+    let of = |stack: &str, name: &str| {
+        let row = rows.iter().find(|row| row.stack == stack && row.name == name);
         row.map_or(f64::NAN, |row| median(&row.nanos))
     };
     for row in rows {
         let nanos = median(&row.nanos);
         let (base, bar, of_what) = match &row.bar {
             Bar::Smoltcp(bar) => (of("smoltcp", &row.name), bar, "smoltcp's rate"),
-            Bar::Own(bar, name) => (of(row.who, name), bar, "its own of one"),
+            Bar::Own(bar, name) => (of(row.stack, name), bar, "its own of one"),
         };
         let gbits = match row.bytes {
             0 => String::new(),
             bytes => format!("{:.1}", 8.0 * bytes as f64 / nanos),
         };
-        let (name, ratio) = (format!("{} {}", row.who, row.name), base / nanos);
+        let (name, ratio) = (format!("{} {}", row.stack, row.name), base / nanos);
         let says =
-            if row.who == "Floodwall" { format!("{bar:.2} of {of_what}") } else { String::new() };
+            if row.stack == "Floodwall" { format!("{bar:.2} of {of_what}") } else { String::new() };
         println!("{name:44} {:10.3} {gbits:>10} {ratio:7.2}x  {says}", nanos / 1e3);
     }
 }

@@ -186,7 +186,7 @@ impl Stack {
         if self.forwards::<Ipv4Addr>(iface) {
             return self.transit(cx, packet, l3, heading);
         }
-        self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
+        self.drop_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
     }
 
     /// Handles a message for a local client.

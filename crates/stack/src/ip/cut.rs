@@ -79,7 +79,7 @@ impl Stack {
             // The path became narrower while it waited for a neighbour: its connection follows, and
             // sends it again in a size that fits.
             self.stats.counters.count(A::FRAG_FAILS);
-            self.die_out::<A>(packet, DropReason::PacketTooBig);
+            self.drop_output::<A>(packet, DropReason::PacketTooBig);
             return None;
         }
         if packet.checksum_state() == ChecksumState::Partial {
@@ -91,7 +91,7 @@ impl Stack {
             Ok(fragments) => fragments,
             Err((packet, reason)) => {
                 counters.count(A::FRAG_FAILS);
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
                 return None;
             }
         };

@@ -70,7 +70,7 @@ impl Stack {
         // A packet to a group with one of our own source addresses is forged, or our own looped
         // back; only duplicate address detection needs to see it (RFC 4862 section 5.4).
         if ascent.to_group && upper.protocol != IpProtocol::ICMPV6 && self.is_forged(ascent) {
-            return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
+            return self.drop_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
         let heard =
             upper.protocol != IpProtocol::ICMPV6 && self.overhear(cx, &packet, &ascent, upper);

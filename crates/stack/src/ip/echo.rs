@@ -178,15 +178,15 @@ impl Stack {
         let packet = match output::ipv4_with_options(cx.pool, packet, fields, options.bytes()) {
             Ok(packet) => packet,
             Err(HeaderError::NoBuffer(packet)) => {
-                return self.die_out::<Ipv4Addr>(packet, DropReason::NoBuffer);
+                return self.drop_output::<Ipv4Addr>(packet, DropReason::NoBuffer);
             }
             Err(HeaderError::TooLong(packet)) => {
-                return self.die_out::<Ipv4Addr>(packet, DropReason::PacketTooBig);
+                return self.drop_output::<Ipv4Addr>(packet, DropReason::PacketTooBig);
             }
         };
         match path {
             Ok(path) => self.send_headed(cx, packet, path.at_most(told), None),
-            Err(reason) => self.die_out::<Ipv4Addr>(packet, reason),
+            Err(reason) => self.drop_output::<Ipv4Addr>(packet, reason),
         }
     }
 

@@ -78,14 +78,14 @@ impl Stack {
                     let ascent = ascent();
                     return A::arrive(self, cx, packet, ascent);
                 }
-                Err(reason) => return self.die_ip::<A>(packet, reason),
+                Err(reason) => return self.drop_ip::<A>(packet, reason),
             }
         }
         if packet.is_link_group() {
-            return self.die_ip::<A>(packet, DropReason::ForwardBroadcast);
+            return self.drop_ip::<A>(packet, DropReason::ForwardBroadcast);
         }
         let Some(forwarding) = &mut self.policy.forwarding else {
-            return self.die_ip::<A>(packet, DropReason::IpNotForUs);
+            return self.drop_ip::<A>(packet, DropReason::IpNotForUs);
         };
         let limits = &self.policy.extension_limits;
         let access = &mut self.stats.access;
@@ -162,7 +162,7 @@ impl Stack {
             let (place, is_chosen) = noted.next();
             if astray >> (at & 63) & 1 == 1 {
                 self.stats.counters.count(Counter::TcpExtIPReversePathFilter);
-                self.die_ip::<A>(packet, DropReason::ForwardReversePath);
+                self.drop_ip::<A>(packet, DropReason::ForwardReversePath);
                 continue;
             }
             let before = cx.departing.len();
@@ -476,7 +476,7 @@ impl Stack {
         way: &ForwardPath<A>,
     ) {
         if !self.lower::<A>(cx, &mut packet, l3) {
-            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+            return self.drop_ip::<A>(packet, DropReason::NoBuffer);
         }
         self.count_forwarded::<A>();
         packet.set_iface(way.iface);
@@ -501,7 +501,7 @@ impl Stack {
         match stations {
             LinkPeers::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
                 Ok(packet) => self.depart(cx, packet),
-                Err(packet) => self.die_out::<A>(packet, DropReason::NoBuffer),
+                Err(packet) => self.drop_output::<A>(packet, DropReason::NoBuffer),
             },
             _ => self.depart(cx, packet),
         }
@@ -521,7 +521,7 @@ impl Stack {
             return self.forward_at_once(cx, packet, l3, way);
         }
         if !self.lower::<A>(cx, &mut packet, l3) {
-            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+            return self.drop_ip::<A>(packet, DropReason::NoBuffer);
         }
         packet.trim_front(l3);
         packet.set_iface(way.iface);
@@ -538,7 +538,7 @@ impl Stack {
             }
             Err((packet, reason)) => {
                 self.stats.counters.count(A::FRAG_FAILS);
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
             }
         }
     }
@@ -553,7 +553,7 @@ impl Stack {
         };
         forwarding.handed += 1;
         if forwarding.handed > FORWARD_HANDED_MAX {
-            return self.die_ip::<A>(packet, DropReason::HandoffFull);
+            return self.drop_ip::<A>(packet, DropReason::HandoffFull);
         }
         self.hand_in(cx, packet, None);
     }

@@ -88,7 +88,7 @@ impl ReassembleFamily for Ipv6Addr {
             }
             // The first fragment was refused if its chain had another fragment header.
             Ok(Layers::Fragment { .. }) => {
-                stack.die_ip::<Self>(packet, DropReason::FragmentMalformed);
+                stack.drop_ip::<Self>(packet, DropReason::FragmentMalformed);
             }
             Err(refusal) => stack.refuse(cx, packet, ascent, None, refusal),
         }

@@ -141,12 +141,12 @@ impl Stack {
         self.stats.counters.add(Counter::IpInOctets, octets);
         let heading = match input::ipv4(&packet, l3, &mut self.stats.access) {
             Ok(heading) => heading,
-            Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
+            Err(reason) => return self.drop_ip::<Ipv4Addr>(packet, reason),
         };
         // Ethernet padding ends here.
         packet.truncate(l3 + heading.total_len);
         if !self.admits(&packet, l3, &heading) {
-            return self.die_ip::<Ipv4Addr>(packet, DropReason::AccessDenied);
+            return self.drop_ip::<Ipv4Addr>(packet, DropReason::AccessDenied);
         }
         let to_group = match self.is_ours_v4(packet.iface(), &heading) {
             Ok(to_group) => to_group,
@@ -156,7 +156,7 @@ impl Stack {
             Err(DropReason::IpNotForUs) if self.forwards::<Ipv4Addr>(packet.iface()) => {
                 return self.transit(cx, packet, l3, &heading);
             }
-            Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
+            Err(reason) => return self.drop_ip::<Ipv4Addr>(packet, reason),
         };
         let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
         self.local_input_v4(cx, packet, ascent);
@@ -203,11 +203,11 @@ impl Stack {
         self.stats.counters.add(Counter::Ip6InOctets, octets);
         let heading = match input::ipv6(&packet, l3, &mut self.stats.access) {
             Ok(heading) => heading,
-            Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
+            Err(reason) => return self.drop_ip::<Ipv6Addr>(packet, reason),
         };
         packet.truncate(l3 + heading.total_len);
         if !self.admits(&packet, l3, &heading) {
-            return self.die_ip::<Ipv6Addr>(packet, DropReason::AccessDenied);
+            return self.drop_ip::<Ipv6Addr>(packet, DropReason::AccessDenied);
         }
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
             Ok(to_group) => to_group,
@@ -217,7 +217,7 @@ impl Stack {
             {
                 return self.transit(cx, packet, l3, &heading);
             }
-            Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
+            Err(reason) => return self.drop_ip::<Ipv6Addr>(packet, reason),
         };
         let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
         self.local_input_v6(cx, packet, ascent);

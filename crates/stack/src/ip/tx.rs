@@ -164,7 +164,7 @@ impl Stack {
             Ok(path) => self.output_on(cx, outgoing, path.at_most(path_mtu), None),
             Err(reason) => {
                 self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
-                self.die_out::<A>(outgoing.packet, reason);
+                self.drop_output::<A>(outgoing.packet, reason);
             }
         }
     }
@@ -191,10 +191,10 @@ impl Stack {
         let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit, class) {
             Ok(packet) => packet,
             Err(HeaderError::NoBuffer(packet)) => {
-                return self.die_out::<A>(packet, DropReason::NoBuffer);
+                return self.drop_output::<A>(packet, DropReason::NoBuffer);
             }
             Err(HeaderError::TooLong(packet)) => {
-                return self.die_out::<A>(packet, DropReason::PacketTooBig);
+                return self.drop_output::<A>(packet, DropReason::PacketTooBig);
             }
         };
         self.send_headed(cx, packet, path, sending);
@@ -228,7 +228,7 @@ impl Stack {
     /// To ourselves: the packet arrives on the loopback interface in one of the next rounds.
     pub(crate) fn loop_back<A: IpFamily>(&mut self, mut packet: PacketBuf) {
         if self.burst.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
-            return self.die_out::<A>(packet, DropReason::LoopbackFull);
+            return self.drop_output::<A>(packet, DropReason::LoopbackFull);
         }
         packet.set_iface(IfIndex::LOOPBACK);
         packet.set_link_group(false);
@@ -253,7 +253,7 @@ impl Stack {
             return self.hand_out::<A>(cx, packet);
         }
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else {
-            return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
+            return self.drop_output::<A>(packet, DropReason::InterfaceUnknown);
         };
         let LinkMedium::Ethernet(mac) = interface.medium else {
             let mtu = cut::mtu(&packet, interface.mtu_of(A::FAMILY == Family::V4));
@@ -292,13 +292,13 @@ impl Stack {
                 (self.stats.pending, self.memory.has_moved) = (self.stats.pending + 1, true);
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
-                    self.die_out::<A>(dropped, DropReason::NeighborPendingFull);
+                    self.drop_output::<A>(dropped, DropReason::NeighborPendingFull);
                 }
                 if solicit {
                     self.solicit(cx, iface, next_hop.to_ip(), None);
                 }
             }
-            Resolution::Refused(packet, reason) => self.die_out::<A>(packet, reason),
+            Resolution::Refused(packet, reason) => self.drop_output::<A>(packet, reason),
         }
     }
 
@@ -315,7 +315,7 @@ impl Stack {
                 Some(LinkMedium::Ethernet(mac)) => {
                     self.frame::<A>(cx, packet, mac, neighbor, None);
                 }
-                _ => self.die_out::<A>(packet, DropReason::InterfaceUnknown),
+                _ => self.drop_output::<A>(packet, DropReason::InterfaceUnknown),
             }
         }
     }
@@ -339,7 +339,7 @@ impl Stack {
         }
         let mut packet = match packet.push_header(cx.pool, LEN) {
             Ok(packet) => packet,
-            Err(packet) => return self.die_out::<A>(packet, DropReason::NoBuffer),
+            Err(packet) => return self.drop_output::<A>(packet, DropReason::NoBuffer),
         };
         let ether_type: EtherType = A::ETHER_TYPE;
         if let Some(out) = packet.front_mut(LEN).and_then(|bytes| bytes.first_chunk_mut()) {

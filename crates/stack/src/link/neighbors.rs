@@ -377,7 +377,7 @@ impl Stack {
                         self.stats.pending -= 1;
                         self.tell_unreachable::<A>(cx.now, &packet);
                         self.tell_sender_unreachable::<A>(cx, &packet);
-                        self.die_out::<A>(packet, DropReason::NeighborUnreachable);
+                        self.drop_output::<A>(packet, DropReason::NeighborUnreachable);
                     }
                     self.sockets.path_cache.forget();
                 }

@@ -18,9 +18,10 @@ use crate::stack::Stack;
 
 /// Fills in what is wanted at an interface.
 pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut RxFilter) {
-    let interface = stack.interfaces.get(usize::from(iface.0)).filter(|found| found.up);
+    // Of a link that is down nothing arrives; what is wanted stays, so that a device learns nothing
+    // wrong from the frames around the change.
+    let interface = stack.interfaces.get(usize::from(iface.0));
     let Some(interface) = interface.filter(|found| found.medium != LinkMedium::Loopback) else {
-        // Of a link that is not there nothing arrives.
         return wanted.everything();
     };
     wanted.nothing();

@@ -60,9 +60,9 @@ impl Stack {
                         let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv4Addr::deliver_whole(self, cx, packet, ascent);
                     }
-                    Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
+                    Err(reason) => self.drop_ip::<Ipv4Addr>(packet, reason),
                 },
-                Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
+                Err(reason) => self.drop_ip::<Ipv4Addr>(packet, reason),
             },
             Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => match self.is_ours_v6(iface, &heading) {
@@ -70,9 +70,9 @@ impl Stack {
                         let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv6Addr::deliver_whole(self, cx, packet, ascent);
                     }
-                    Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
+                    Err(reason) => self.drop_ip::<Ipv6Addr>(packet, reason),
                 },
-                Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
+                Err(reason) => self.drop_ip::<Ipv6Addr>(packet, reason),
             },
             None => self.drop_packet(packet, DropReason::IpVersion),
         }
@@ -82,14 +82,14 @@ impl Stack {
         match family_of(&packet) {
             Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
-                Err(reason) => self.die_out::<Ipv4Addr>(packet, reason),
+                Err(reason) => self.drop_output::<Ipv4Addr>(packet, reason),
             },
             Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
-                Err(reason) => self.die_out::<Ipv6Addr>(packet, reason),
+                Err(reason) => self.drop_output::<Ipv6Addr>(packet, reason),
             },
             // A follower writes the header itself.
-            None => self.die_out::<Ipv6Addr>(packet, DropReason::IpVersion),
+            None => self.drop_output::<Ipv6Addr>(packet, DropReason::IpVersion),
         }
     }
 
@@ -105,7 +105,7 @@ impl Stack {
             Ok(OutputPath::Via { iface, next_hop, mtu }) => {
                 self.transmit_within(cx, packet, iface, next_hop, mtu);
             }
-            Err(reason) => self.die_out::<A>(packet, reason),
+            Err(reason) => self.drop_output::<A>(packet, reason),
         }
     }
 }

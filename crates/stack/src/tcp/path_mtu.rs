@@ -61,8 +61,8 @@ impl Stack {
         }
     }
 
-    /// Of a SYN the MTU of the link back to its sender; 0 of every other segment, whose connection
-    /// follows its path when it sends. The answer takes the path that is looked up here.
+    /// Of a SYN the MTU of the link back to its sender; 0 of every other segment: its connection
+    /// follows the path when it sends. The answer takes the path that is looked up here.
     #[inline]
     pub(super) fn mtu_back<A: IpFamily>(
         &mut self,
@@ -109,10 +109,10 @@ impl Stack {
                 self.send_headed(cx, packet, path, None);
             }
             Err(HeaderError::NoBuffer(packet)) => {
-                self.die_out::<A>(packet, DropReason::NoBuffer);
+                self.drop_output::<A>(packet, DropReason::NoBuffer);
             }
             Err(HeaderError::TooLong(packet)) => {
-                self.die_out::<A>(packet, DropReason::PacketTooBig);
+                self.drop_output::<A>(packet, DropReason::PacketTooBig);
             }
         }
     }

@@ -134,7 +134,7 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
 impl PlainSegment {
     /// Whether the checksum is right; `ends` is the sum of the flow's addresses, protocol and
     /// ports.
-    #[inline]
+    #[inline(always)]
     fn verifies(&self, packet: &PacketBuf, ends: InternetSum) -> bool {
         if packet.checksum_state() != ChecksumState::Unverified {
             return true;
@@ -222,7 +222,8 @@ impl Stack {
             Some(reason) => self.stats.drops_in.count(reason),
         }
         if let Some(segment) = reply {
-            self.tcp_reply_on(cx, &plain.flow, segment);
+            let flow = plain.flow;
+            self.tcp_reply_on(cx, &flow, segment);
         }
         self.tcp_transmit(cx);
         Ok(())

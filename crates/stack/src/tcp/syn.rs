@@ -33,8 +33,9 @@ impl Stack {
     /// system's clock was set; in between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
         let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        let wall = WallClock { at: now, since_1970, ..self.shard.wall };
-        self.shard.wall = WallClock { known: (now, wall.epoch(now)), ..wall };
+        // The epoch is found anew.
+        let known = Default::default();
+        self.shard.wall = WallClock { at: now, since_1970, known, ..self.shard.wall };
     }
 
     /// Sets a cookie secret that other instances share, so that each accepts cookies that the

@@ -1,4 +1,4 @@
-//! What SYNs are answered with, for devices whose program answers them at the interface.
+//! What SYNs are answered with, for devices with a program that answers at the interface.
 //!
 //! Asked by the dispatcher by way of [`Engine`](floodwall_packet::Engine) when something has
 //! changed and when the keys turn. Invariant: what is offered is what this stack would answer by

@@ -16,8 +16,8 @@ pub(crate) struct WallClock {
     pub(super) at: Instant,
     /// The wall clock at that time, in nanoseconds since 1970: until the year 2554.
     pub(super) since_1970: u64,
-    /// The epoch at the time for which it was asked last.
-    pub(super) known: (Instant, CookieEpoch),
+    /// The epoch that was found last, and the times from which and until which it lasts.
+    pub(super) known: (Instant, Instant, CookieEpoch),
     /// How often a secret for cookies was set that other shards and instances share, and how often
     /// a listener's policy for cookies.
     pub(crate) secrets: u32,
@@ -32,13 +32,19 @@ impl WallClock {
         CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
     }
 
-    /// The same; of one round it is computed once.
+    /// The same; it is computed once an epoch, or where time has gone back.
     #[inline]
     pub(crate) fn epoch_of_round(&mut self, now: Instant) -> CookieEpoch {
-        if self.known.0 != now {
-            self.known = (now, self.epoch(now));
+        if now < self.known.0 || now >= self.known.1 {
+            self.find_epoch(now);
         }
-        self.known.1
+        self.known.2
+    }
+
+    #[cold]
+    fn find_epoch(&mut self, now: Instant) {
+        let epoch = self.epoch(now);
+        self.known = (now, self.end_of(epoch, now), epoch);
     }
 
     /// The wall clock's time.
@@ -83,5 +89,19 @@ mod tests {
         assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(93));
         wall.since_1970 = 0;
         assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(0), "nothing is before 1970");
+    }
+
+    #[test]
+    fn the_epoch_of_a_round_is_that_of_its_time() {
+        let ms = |n: u64| Instant::from_nanos(n * 1_000_000);
+        let mut wall = WallClock {
+            at: ms(100_000),
+            since_1970: 1_500_000_007_123_456_789,
+            ..Default::default()
+        };
+        let forward = (0..2000).map(|step| 90_000 + step * 37);
+        for at in forward.chain([163_000, 90_000, 0, 160_000, 159_999]) {
+            assert_eq!(wall.epoch_of_round(ms(at)), wall.epoch(ms(at)), "{at} ms");
+        }
     }
 }

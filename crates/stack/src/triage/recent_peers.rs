@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn established_flows_who_went_make_room_for_newcomers_and_those_who_stay_do_not() {
+    fn established_flows_that_ended_make_room_for_newcomers_and_those_that_stay_do_not() {
         for of_one_prefix in
             [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> RecentPeer, |n| {
                 v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
@@ -628,7 +628,7 @@ mod tests {
     /// that return in turn all get entries. With six idle ones they used to evict each other from
     /// the two places left, for good.
     #[test]
-    fn clients_that_come_in_turn_all_become_established_flows_whoever_was_there_before() {
+    fn clients_that_come_in_turn_all_become_established_flows_beside_earlier_ones() {
         for peer_of in OF_ONE_PREFIX {
             for before in 0..40 {
                 let mut table = table();

@@ -188,7 +188,7 @@ mod model {
     /// The reader goes while the sender pushes: the letter is either refused by what the sender
     /// finds, or found by the reader as unread.
     #[test]
-    fn a_letter_to_one_who_goes_is_seen_by_one_of_the_two() {
+    fn a_message_to_a_closing_reader_is_seen_by_one_of_the_two() {
         bounded(3, || {
             let ours = shared();
             let sender = Arc::clone(&ours);
@@ -289,7 +289,7 @@ mod model {
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn a_slot_whose_ring_is_still_to_come_must_not_be_freed() {
+    fn a_slot_with_its_ring_still_to_come_must_not_be_freed() {
         letting_go(Mistake::WorkerTakesUnrung);
     }
 
@@ -299,13 +299,13 @@ mod model {
         rx: Mailbox<Letter>,
         error: AtomicU32,
         /// Letters that were not read when the slot was cleared.
-        died: AtomicU32,
+        unread: AtomicU32,
     }
 
     impl Socket {
         fn clear(&self) {
             let unread = take(&self.rx, Bits::RESET.and(Bits::GONE).and(Bits::WAIT)).0.len();
-            self.died.fetch_add(unread as u32, Ordering::AcqRel);
+            self.unread.fetch_add(unread as u32, Ordering::AcqRel);
             self.error.swap(0, Ordering::AcqRel);
         }
     }
@@ -358,7 +358,7 @@ mod model {
             let left =
                 (socket.rx.is_empty(), socket.rx.bits(), socket.error.load(Ordering::Acquire));
             assert_eq!(left, (true, Bits::NONE, 0), "the next user would find it");
-            assert_eq!(unread as u32 + socket.died.load(Ordering::Acquire), 1, "read or dropped");
+            assert_eq!(unread as u32 + socket.unread.load(Ordering::Acquire), 1, "read or dropped");
         });
     }
 

@@ -245,7 +245,7 @@ mod tests {
     const CAPS: LimboCaps = LimboCaps { items: 9, bytes: 90 };
 
     #[test]
-    fn every_duration_has_a_bucket_whose_edge_is_a_quarter_above_it_at_most() {
+    fn every_duration_has_a_bucket_with_an_edge_a_quarter_above_it_at_most() {
         let mut tried: Vec<u64> = (0..10_000).collect();
         tried.extend((0..64).flat_map(|bit| [1 << bit, (1_u64 << bit) - 1, 3_u64 << bit]));
         tried.extend([u64::MAX, u64::MAX - 1]);

@@ -89,7 +89,7 @@ mod threads {
     }
 
     #[test]
-    fn batch_whose_iterator_panics_keeps_what_it_had() {
+    fn batch_of_a_panicking_iterator_keeps_what_it_had() {
         let (mut producer, mut consumer) = ring(4);
         let items = (0..4).inspect(|&item| assert!(item < 2, "as planned"));
         assert!(catch_unwind(AssertUnwindSafe(|| producer.push_batch(items))).is_err());
@@ -97,7 +97,7 @@ mod threads {
     }
 
     #[test]
-    fn remaining_items_are_dropped_with_the_ring_whoever_goes_first() {
+    fn remaining_items_are_dropped_with_the_ring_in_any_order_of_ends() {
         for consumer_first in [false, true] {
             let item = Rc::new(());
             let (mut producer, mut consumer) = ring_from(4, NEAR_WRAP);

@@ -46,7 +46,7 @@ mod threads {
 
     /// A waiter that registers before each look is woken for every round of the other thread.
     #[test]
-    fn nothing_who_registered_before_the_news_is_forgotten() {
+    fn no_waker_registered_before_the_news_is_lost() {
         const ROUNDS: u32 = 20_000;
         let (cell, told) = (WakerCell::new(), AtomicU32::new(0));
         let count = Arc::new(Count::default());

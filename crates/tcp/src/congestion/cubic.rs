@@ -219,12 +219,16 @@ impl CongestionControl for Cubic {
         self.ssthresh
     }
 
+    #[inline(always)]
+    fn on_unlimited_ack(&mut self, now: Instant) {
+        if self.unlimited_since.is_none() {
+            self.unlimited_since = now.into();
+        }
+    }
+
     fn on_ack(&mut self, delivery: &Delivery) {
         if !delivery.is_window_limited {
-            if self.unlimited_since.is_none() {
-                self.unlimited_since = delivery.now.into();
-            }
-            return;
+            return self.on_unlimited_ack(delivery.now);
         }
         let acked = if self.window < self.ssthresh {
             self.grow_in_slow_start(delivery)

@@ -275,7 +275,7 @@ fn growing_delay_ends_the_first_slow_start_before_a_loss() {
 
 proptest! {
     #[test]
-    fn windows_stay_within_bounds_whatever_happens(
+    fn windows_stay_within_bounds_in_any_event(
         is_cubic: bool,
         mss in 1_u32..65_535,
         steps in prop::collection::vec((0_u8..8, any::<u32>(), 0_u64..u64::MAX / 300), 1..200),

@@ -4,6 +4,7 @@
 use floodwall_base::DropReason;
 use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::SackBlock;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext};
@@ -15,6 +16,7 @@ use crate::timer::TimerKind;
 
 impl Connection {
     /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
+    #[inline(never)]
     pub(crate) fn on_ack(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -38,8 +40,20 @@ impl Connection {
         if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
+        self.take_ack(cx, segment, &segment.options.sack)
+    }
+
+    /// The same of a synchronized connection, where the number acknowledged is plausible, with the
+    /// segment's SACK blocks: part of the pass over a predicted segment.
+    #[inline(always)]
+    pub(crate) fn take_ack(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        sack: &[Option<SackBlock>],
+    ) -> Option<InputOutcome> {
         self.note_echo(segment, cx.now);
-        self.tell_recovery(cx, segment);
+        self.tell_recovery(cx, segment, sack);
         if self.snd.una.is_before(segment.ack) {
             self.on_new_ack(cx, segment);
         }
@@ -51,6 +65,7 @@ impl Connection {
 
     /// Whether it is a duplicate ACK (RFC 5681 section 2), which only signals an out-of-order
     /// arrival.
+    #[inline(always)]
     fn is_duplicate(&self, segment: &Segment) -> bool {
         segment.ack == self.snd.una
             && self.snd.una != self.snd.nxt
@@ -60,10 +75,12 @@ impl Connection {
     }
 
     /// SEG.WND in bytes.
+    #[inline(always)]
     fn scaled(&self, segment: &Segment) -> u32 {
         u32::from(segment.window) << self.snd.shift
     }
 
+    #[inline(always)]
     fn take_window(&mut self, segment: &Segment) {
         let window = self.scaled(segment);
         let grew = self.snd.update_window(segment.seq, segment.ack, window);
@@ -75,14 +92,20 @@ impl Connection {
     }
 
     /// Passes the acknowledgment and its SACK blocks to the sender.
-    fn tell_recovery(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
-        let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
+    #[inline(always)]
+    fn tell_recovery(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        sack: &[Option<SackBlock>],
+    ) {
+        let says_nothing = segment.ack == self.snd.una && sack.first().is_none_or(Option::is_none);
         if says_nothing && self.recovery.awaits_nothing() {
             return;
         }
         let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
         let is_duplicate = self.is_duplicate(segment);
-        let sack: &[_] = if self.agreed.sack { &segment.options.sack } else { &[] };
+        let sack = if self.agreed.sack { sack } else { &[] };
         let told = AckSegment {
             ack: segment.ack,
             sack,
@@ -103,6 +126,7 @@ impl Connection {
     }
 
     /// Advances `una`.
+    #[inline(always)]
     fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
@@ -115,10 +139,12 @@ impl Connection {
     }
 
     /// State changes on the acknowledgment of our FIN.
+    #[inline(always)]
     fn after_ack(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
-        if !self.snd.fin_acked() {
-            return None;
-        }
+        if self.snd.fin_acked() { self.on_fin_acked(cx) } else { None }
+    }
+
+    fn on_fin_acked(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
         match self.state() {
             TcpState::FinWait1 => {
                 self.step(StateStep::FinAcked);

@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// As [`Connection::on_text`] for one expected segment with text, with FIN, or with both.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_next_text(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -151,6 +151,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn take_in_order(&mut self, pool: &Pool, payload: PacketBuf, now: Instant) {
         let len = payload.len() as u32;
         self.rcv.nxt += len;
@@ -236,11 +237,12 @@ impl Connection {
     }
 
     /// Processes the peer's FIN. Its acknowledgment waits for our FIN as that of text waits for an
-    /// answer (RFC 9293 section 3.8.6.3), where the peer has sent text and we have not closed: as
-    /// on Linux, where what has heard no text acknowledges at once.
+    /// answer (RFC 9293 section 3.8.6.3), where both sides have sent text and we have not closed. A
+    /// connection that has only received acknowledges at once: nothing shows that our FIN is near.
     fn on_fin(&mut self, cx: &mut ConnectionContext<'_>) {
         let waits = self.state() == TcpState::Established
             && self.rcv.nxt != self.rcv.irs + 1
+            && self.snd.nxt != self.snd.iss + 1
             && self.acknowledge != Acknowledge::AtOnce;
         self.rcv.nxt += 1;
         self.rcv.fin = true;

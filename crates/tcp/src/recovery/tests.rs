@@ -742,7 +742,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
 }
 
 #[test]
-fn every_transfer_ends_whatever_is_lost_or_comes_out_of_order() {
+fn every_transfer_ends_with_any_loss_and_reordering() {
     let kinds = [
         (true, true, Algorithm::Cubic),
         (true, false, Algorithm::Cubic),

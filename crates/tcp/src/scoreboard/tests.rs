@@ -339,7 +339,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
 }
 
 #[test]
-fn a_full_slab_stops_new_data_of_those_who_have_some_and_nothing_else() {
+fn a_full_slab_stops_new_data_of_those_that_have_some_and_nothing_else() {
     let mut records = SentSegments::new(80);
     let (mut a, mut b) = (Scoreboard::new(Seq(0)), Scoreboard::new(Seq(0)));
     let mut sent = 0;

@@ -4,6 +4,7 @@
 //! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
@@ -22,6 +23,7 @@ use crate::pseudo_header::PROTOCOL;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
 use crate::state::TcpState;
+use crate::time_wait::TimeWait;
 use crate::timestamps::TimestampClock;
 use crate::transmit::OutgoingSegment;
 
@@ -93,6 +95,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         Ok((id, segment))
     }
 
+    /// The ports among which connections that are opened from now on get theirs.
+    pub fn set_ephemeral(&mut self, ports: RangeInclusive<u16>) {
+        self.config.ephemeral = ports;
+    }
+
     /// Makes a connection that opens actively; the caller settles it.
     fn begin(
         &mut self,
@@ -123,26 +130,37 @@ impl<H: HalfOpen> ConnectionTable<H> {
             protocol: PROTOCOL,
         };
         let hash;
-        (flow.local.port, hash) = self.local_port(lend, flow)?;
-        let start = self.start(lend, flow, ends.mtu, settings);
+        let earlier;
+        (flow.local.port, hash, earlier) = self.local_port(lend, flow, settings.timestamps)?;
+        let isn = match earlier {
+            Some(record) => self.isn.isn_after(&flow, lend.now, record.snd_nxt),
+            None => self.isn.isn(&flow, lend.now),
+        };
+        let numbers = (isn, TimestampClock::of(&self.clock, &flow));
+        let start = Self::start_with(lend, flow, ends.mtu, settings, numbers);
         lend.counters.count(Counter::TcpActiveOpens);
         self.place((&start, hash), owner, None, Connection::open).ok_or(OpenError::TooMany)
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the
-    /// flow with it.
+    /// flow with it. Where none is free, one in TIME-WAIT whose record a connection with timestamps
+    /// may replace (RFC 6191): the record is removed and returned.
     fn local_port(
-        &self,
+        &mut self,
         lend: &mut TcpContext<'_>,
         flow: FlowKey,
-    ) -> Result<(u16, u64), OpenError> {
+        timestamps: bool,
+    ) -> Result<(u16, u64, Option<TimeWait>), OpenError> {
         let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
         if flow.local.port != 0 {
-            let hash = self.hash(&flow);
-            return match self.is_free(&flow, hash) {
-                true => Ok((flow.local.port, hash)),
-                false => Err(OpenError::InUse),
-            };
+            let (port, hash) = (flow.local.port, self.hash(&flow));
+            if self.is_free(&flow, hash) {
+                return Ok((port, hash, None));
+            }
+            let is_open = self.find_hashed(&flow, hash).is_some();
+            let may = timestamps && !is_open;
+            let record = may.then(|| self.time_waits.reuse_requested(&flow)).flatten();
+            return record.map(|record| (port, hash, Some(record))).ok_or(OpenError::InUse);
         }
         let comes_home = |port| match &self.steering {
             None => true,
@@ -152,16 +170,29 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 steering.flow(local, remote, PROTOCOL) == *worker
             }
         };
-        let mut hash = 0;
+        let (mut hash, mut waiting) = (0, None);
         let suits = |port| {
-            hash = self.hash(&with(port));
-            comes_home(port)
-                && with(port).local != flow.remote
-                && self.is_free(&with(port), hash)
-                && !self.listeners.holds(flow.local, port)
+            let flow = with(port);
+            hash = self.hash(&flow);
+            if !comes_home(port)
+                || flow.local == flow.remote
+                || self.find_hashed(&flow, hash).is_some()
+                || self.listeners.holds(flow.local, port)
+            {
+                return false;
+            }
+            let waits = self.time_waits.has(&flow, hash as u32);
+            if waits && timestamps && waiting.is_none() {
+                waiting = self.time_waits.is_reusable(&flow, lend.now).then_some((port, hash));
+            }
+            !waits
         };
-        let found = port::pick(&self.config.ephemeral, &mut lend.random.secret, suits);
-        found.map(|port| (port, hash)).ok_or(OpenError::NoPort)
+        if let Some(port) = port::pick(&self.config.ephemeral, &mut lend.random.secret, suits) {
+            return Ok((port, hash, None));
+        }
+        let (port, hash) = waiting.ok_or(OpenError::NoPort)?;
+        let record = self.time_waits.reuse(&with(port), lend.now);
+        record.map(|record| (port, hash, Some(record))).ok_or(OpenError::NoPort)
     }
 
     /// Whether neither a connection nor a record in TIME-WAIT has this flow, of this hash.
@@ -169,19 +200,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.find_hashed(flow, hash).is_none() && !self.time_waits.has(flow, hash as u32)
     }
 
-    fn start<'a>(
-        &self,
-        lend: &TcpContext<'_>,
-        flow: FlowKey,
-        mtu: u32,
-        settings: &'a TcpSettings,
-    ) -> OpenKind<'a> {
-        let clock = TimestampClock::of(&self.clock, &flow);
-        let numbers = (self.isn.isn(&flow, lend.now), clock);
-        Self::start_with(lend, flow, mtu, settings, numbers)
-    }
-
-    /// The same with the initial sequence number and the timestamp clock that were shown already.
+    /// The parameters of a connection with this initial sequence number and timestamp clock.
     pub(crate) fn start_with<'a>(
         lend: &TcpContext<'_>,
         flow: FlowKey,
@@ -348,10 +367,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(mtu) = mtu {
             connection.follow_path(mtu, now);
         }
-        let sent = connection.send(&cx, bytes, more);
-        let Some(packet) = connection.output_written(&mut cx) else {
-            self.settle(id.index, now);
-            return (sent, None);
+        let through = if more { None } else { connection.write_through(&mut cx, bytes) };
+        let (sent, packet) = match through {
+            Some(packet) => (Ok(bytes.len()), packet),
+            None => {
+                let sent = connection.send(&cx, bytes, more);
+                let Some(packet) = connection.output_written(&mut cx) else {
+                    self.settle(id.index, now);
+                    return (sent, None);
+                };
+                (sent, packet)
+            }
         };
         let is_quiet = connection.is_quiet(cx.records);
         let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
@@ -359,7 +385,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if transmit.is_some() {
             self.begin_turn(id.index);
         }
-        self.settle_as(id.index, now, wants_output);
+        self.settle_here(id.index, now, wants_output);
         if transmit.is_none() {
             self.dirty.unlink(id.index);
         }

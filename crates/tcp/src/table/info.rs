@@ -13,7 +13,7 @@ use crate::congestion::{CongestionControl, UNLIMITED};
 use crate::connection_table::ConnectionTable;
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::recovery::RecoveryPhase;
-use crate::settings::{EcnRequest, TcpSettings};
+use crate::settings::{KeepaliveTimes, TcpSettings};
 use crate::state::TcpState;
 use crate::timer::TimerKind;
 use crate::user_options::UserOptions;
@@ -170,7 +170,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         connection.wishes = UserOptions::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
-        connection.keepalive = settings.keepalive.map(EcnRequest::of);
+        connection.keepalive = settings.keepalive.map(KeepaliveTimes::of);
         connection.timers.clear(TimerKind::Keepalive);
         connection.arm_keepalive();
         self.settle(id.index, now);

@@ -1,4 +1,4 @@
-//! What listeners answer SYNs with, for devices whose program answers them at the interface.
+//! What listeners answer SYNs with, for devices with a program that answers at the interface.
 //!
 //! Called by `stack`. Invariant: what is offered is what [`ConnectionTable::input`] would answer by
 //! cookie: the listener that a segment would find, its options, its header. Where that depends on
@@ -15,7 +15,7 @@ use crate::connection_table::ConnectionTable;
 use crate::pseudo_header::PROTOCOL;
 
 impl ConnectionTable<SynCache> {
-    /// The keys of cookies in force at `at`, whose epoch ends at `until`.
+    /// The keys of cookies in force at `at`, in the epoch that ends at `until`.
     #[must_use]
     pub fn cookie_keys(&self, at: CookieMoment, until: Instant) -> CookieKeys {
         let keys = self.half_open.interface_keys(at, until);

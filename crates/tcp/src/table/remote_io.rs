@@ -16,7 +16,7 @@ use crate::connection_table::ConnectionTable;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::id::{ConnectionId, StaleHandle};
 use crate::port;
-use crate::settings::{EcnRequest, Keepalive, TcpSettings};
+use crate::settings::{Keepalive, KeepaliveTimes, TcpSettings};
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Takes all chunks that a program has written; the caller enforces the send buffer limit. They
@@ -176,7 +176,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         now: Instant,
     ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
-        connection.keepalive = keepalive.map(EcnRequest::of);
+        connection.keepalive = keepalive.map(KeepaliveTimes::of);
         match keepalive {
             Some(_) => connection.arm_keepalive(),
             None => connection.timers.clear(crate::timer::TimerKind::Keepalive),

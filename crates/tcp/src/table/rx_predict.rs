@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// Processes a predicted segment: the steps of the general path that are left.
-    #[inline]
+    #[inline(always)]
     fn input_predicted(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -62,7 +62,8 @@ impl Connection {
         if let Some(outcome) = self.refuse_by_timestamp(cx, segment) {
             return outcome;
         }
-        if let Some(outcome) = self.on_ack(cx, segment) {
+        // The number acknowledged lies between what is unacknowledged and what was sent.
+        if let Some(outcome) = self.take_ack(cx, segment, &[]) {
             return outcome;
         }
         self.note_timestamp(segment, cx.now);
@@ -76,8 +77,8 @@ impl Connection {
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {
-    /// Notes that the network layer has admitted a packet of the connection whose segment arrived
-    /// last, if it has these addresses.
+    /// Notes that the network layer has admitted a packet of the connection that got the last
+    /// segment, if it has these addresses.
     #[inline]
     pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: FlowAdmission) {
         let latest = self.latest();
@@ -140,6 +141,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Processes a segment that the connection at `index` predicts; its checksum is valid. Returns
     /// the reason where it was dropped. An acknowledgment that is due at once, where nothing else
     /// is, is returned in `reply`.
+    #[inline(always)]
     pub fn input_predicted(
         &mut self,
         lend: &mut TcpContext<'_>,
@@ -154,7 +156,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let outcome = connection.input_predicted(&mut cx, segment, text);
         if connection.is_quiet(cx.records) {
-            self.settle_as(index, lend.now, false);
+            self.settle_here(index, lend.now, false);
         } else if !others_wait && connection.only_acknowledges(cx.records) {
             let packet = connection.acknowledgment(&mut cx);
             *reply = OutgoingSegment::from_connection(packet, connection);

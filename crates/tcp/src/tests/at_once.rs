@@ -1,5 +1,5 @@
-//! A write whose segment leaves at once sends what the same write by the lists sends: the same
-//! bytes at the same times, in both families, with loss, held writes and several connections.
+//! A write with a segment that leaves at once sends what the same write by the lists sends: the
+//! same bytes at the same times, in both families, with loss, held writes and several connections.
 
 use core::time::Duration;
 
@@ -40,6 +40,8 @@ fn writes_alike(seed: u64, v6: bool) -> u64 {
         nodelay: random.below(2) == 0,
         ecn: random.below(2) == 0,
         timestamps: random.below(4) != 0,
+        slow_start_after_idle: random.below(2) == 0,
+        unsent_bytes: (random.below(4) == 0).then_some(500),
         ..TcpSettings::default()
     };
     let mut pairs = [false, true].map(|at_once| Pair::new(seed, v6, &settings, at_once));

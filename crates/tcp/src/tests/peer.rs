@@ -11,8 +11,8 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use super::cable::{Host, small};
 use crate::pseudo_header::pseudo_header;
 use crate::{
-    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
-    SegmentVerdict, SendError, TcpSettings, TcpState,
+    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, OpenError, RecvError, SegmentInput,
+    SegmentVerdict, SendError, TcpConfig, TcpSettings, TcpState,
 };
 
 pub(super) const S: TcpFlags = TcpFlags::SYN;
@@ -86,8 +86,12 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(v6: bool) -> Self {
+        Self::with_config(v6, small())
+    }
+
+    pub(super) fn with_config(v6: bool, config: TcpConfig) -> Self {
         let now = Instant::from_nanos(5_000_000_000);
-        let host = Host::new(77, 1, small(), now);
+        let host = Host::new(77, 1, config, now);
         let (port, peer_port) = (PORT, PEER_PORT);
         Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None, mtu: 1500 }
     }
@@ -155,6 +159,32 @@ impl Peer {
         (peer, id)
     }
 
+    /// Our host opens a connection; its SYN stays where it is.
+    pub(super) fn try_connect(
+        &mut self,
+        settings: &TcpSettings,
+    ) -> Result<ConnectionId, OpenError> {
+        self.try_connect_from(0, settings)
+    }
+
+    /// The same from this port.
+    pub(super) fn try_connect_from(
+        &mut self,
+        port: u16,
+        settings: &TcpSettings,
+    ) -> Result<ConnectionId, OpenError> {
+        let (ours, theirs) = self.addrs();
+        let ends = ConnectionAddrs {
+            local: (ours, port).into(),
+            remote: (theirs, PEER_PORT).into(),
+            zone: IfIndex::default(),
+            mtu: self.mtu,
+        };
+        let now = self.now;
+        let (tcp, mut lend) = self.host.lend(now);
+        tcp.connect(&mut lend, &ends, settings, 0)
+    }
+
     /// Our host's SYN.
     pub(super) fn connect(&mut self, settings: &TcpSettings) -> ConnectionId {
         self.connect_saying(settings).0
@@ -162,17 +192,8 @@ impl Peer {
 
     /// The same, and the parsed SYN.
     pub(super) fn connect_saying(&mut self, settings: &TcpSettings) -> (ConnectionId, Out) {
-        let (ours, theirs) = self.addrs();
-        let ends = ConnectionAddrs {
-            local: (ours, 0).into(),
-            remote: (theirs, PEER_PORT).into(),
-            zone: IfIndex::default(),
-            mtu: self.mtu,
-        };
-        let now = self.now;
-        let (tcp, mut lend) = self.host.lend(now);
-        let id = tcp.connect(&mut lend, &ends, settings, 0).unwrap();
-        self.port = tcp.ends(id).unwrap().0.port();
+        let id = self.try_connect(settings).unwrap();
+        self.port = self.host.tcp.ends(id).unwrap().0.port();
         self.flush();
         let syn = self.out.remove(0);
         assert_eq!(syn.flags, S);

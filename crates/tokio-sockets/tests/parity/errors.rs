@@ -45,7 +45,7 @@ pub(crate) async fn a_port_is_free_again_once_its_socket_is_dropped<P: Place>(pl
     }
 }
 
-pub(crate) async fn an_address_of_somebody_else_is_refused<P: Place>(place: Arc<P>) {
+pub(crate) async fn an_address_of_another_host_is_refused<P: Place>(place: Arc<P>) {
     let elsewhere: SocketAddr = match place.ip() {
         Ip::V4 => "192.0.2.1:0".parse().unwrap(),
         Ip::V6 => "[2001:db8::1]:0".parse().unwrap(),

@@ -114,7 +114,7 @@ parity! {
         a_port_in_use_is_refused,
         a_wildcard_beside_an_address_is_refused,
         a_port_is_free_again_once_its_socket_is_dropped,
-        an_address_of_somebody_else_is_refused,
+        an_address_of_another_host_is_refused,
         port_zero_gets_a_port,
         a_peer_is_known_only_when_connected,
         sending_without_a_destination_is_refused,

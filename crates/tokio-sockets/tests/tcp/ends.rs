@@ -138,7 +138,7 @@ pub(crate) async fn a_port_is_free_again_once_its_listener_is_dropped<P: Place>(
     }
 }
 
-pub(crate) async fn an_address_of_somebody_else_is_refused<P: Place>(place: Arc<P>) {
+pub(crate) async fn an_address_of_another_host_is_refused<P: Place>(place: Arc<P>) {
     let elsewhere = if place.is_v6() { "[2001:db8::1]:0" } else { "192.0.2.1:0" };
     let elsewhere: SocketAddr = elsewhere.parse().unwrap();
     assert_eq!(kind(place.bind(elsewhere).await), ErrorKind::AddrNotAvailable);

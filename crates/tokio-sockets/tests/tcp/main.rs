@@ -54,7 +54,7 @@ bodies! {
         a_closed_port_is_refused,
         a_port_in_use_is_refused,
         a_port_is_free_again_once_its_listener_is_dropped,
-        an_address_of_somebody_else_is_refused,
+        an_address_of_another_host_is_refused,
         one_that_nothing_accepts_is_reset_with_the_listener,
         shutting_down_twice_is_allowed,
         a_listener_on_every_address_is_reached_by_its_own_address,

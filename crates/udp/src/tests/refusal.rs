@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_bytes_whatever_do_harm(
+    fn no_bytes_do_harm(
         bytes in prop::collection::vec(any::<u8>(), 0..120),
         cut in any::<prop::sample::Index>(),
         l4 in 0..130_usize,
@@ -143,7 +143,7 @@ fn a_missing_checksum_is_fine_for_ipv4_and_needs_consent_for_ipv6() {
 }
 
 #[test]
-fn a_checksum_that_somebody_vouches_for_is_not_computed() {
+fn a_checksum_that_a_device_has_verified_is_not_computed() {
     for (family, ours, peer, _) in FAMILIES {
         for state in [ChecksumState::Verified, ChecksumState::Partial] {
             let mut bench = Bench::new();

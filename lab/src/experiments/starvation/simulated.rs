@@ -55,7 +55,7 @@ pub(super) struct Scene {
     /// How long the program works on each unverified datagram.
     pub(super) toil: Duration,
     /// The established peer's requests a second.
-    pub(super) friend_rate: u64,
+    pub(super) established_rate: u64,
     /// How long the established peer sends requests.
     pub(super) length: Duration,
     pub(super) seed: u64,
@@ -80,7 +80,7 @@ pub(super) struct Point {
     /// Of the answers, how long the slowest hundredth took at least.
     pub(super) p99: Duration,
     /// Unverified datagrams a second that were worked on.
-    pub(super) strangers_served: f64,
+    pub(super) unverified_served: f64,
     /// Packets that found the ring full, of those offered.
     pub(super) ring_full: f64,
     /// Packets dropped in triage, of those offered.
@@ -115,7 +115,7 @@ fn cidr(side: usize, family: Family, number: u8) -> Option<IpCidr> {
 }
 
 /// The source addresses of the flood: the upper half of the link's prefix.
-fn stranger_addrs(family: Family) -> Result<AddrRange, LabError> {
+fn unverified_addrs(family: Family) -> Result<AddrRange, LabError> {
     let range = match addr(1, family, 0) {
         IpAddr::V4(addr) => {
             let upper = (u32::from(addr) | 1 << 15).into();
@@ -130,7 +130,7 @@ fn stranger_addrs(family: Family) -> Result<AddrRange, LabError> {
 }
 
 /// The host's addresses on the flood's link, with their prefixes, as `ip` writes them.
-pub(super) fn stranger_side() -> Vec<String> {
+pub(super) fn unverified_side() -> Vec<String> {
     let text = |family: &Family| {
         let len = if *family == Family::V4 { 16 } else { 64 };
         format!("{}/{len}", addr(1, *family, 1))
@@ -142,7 +142,7 @@ pub(super) fn stranger_side() -> Vec<String> {
 struct Built {
     world: World,
     host: NodeId,
-    friend: NodeId,
+    established: NodeId,
     links: [LinkId; 2],
     /// Unverified datagrams that were worked on.
     served: Arc<AtomicU64>,
@@ -154,7 +154,7 @@ fn wrong(error: impl core::fmt::Display) -> LabError {
 
 pub(super) fn stack() -> StackConfig {
     let interface = |side: usize| InterfaceConfig {
-        name: ["friends0", "strangers0"].get(side).copied().unwrap_or_default().to_owned(),
+        name: ["established0", "unverified0"].get(side).copied().unwrap_or_default().to_owned(),
         medium: LinkMedium::Ethernet(host_mac(side)),
         addresses: FAMILIES.iter().filter_map(|family| cidr(side, *family, 1)).collect(),
         ..InterfaceConfig::default()
@@ -174,7 +174,7 @@ impl Scene {
     /// # Errors
     /// The scene cannot be made.
     pub(super) fn capacity(&self) -> Result<u64, LabError> {
-        let alone = Self { friend_rate: 1, length: Duration::from_millis(20), ..*self };
+        let alone = Self { established_rate: 1, length: Duration::from_millis(20), ..*self };
         let mut built = alone.build(None, BOUNDLESS / 2)?;
         // Once the ring is full, it stays full.
         let start = Duration::from_millis(5);
@@ -210,11 +210,11 @@ impl Scene {
         let length = self.length + PATIENCE + DELAY;
         built.world.run_for(length);
         let stats = built.world.node_stats(built.host);
-        let honest = built.world.node_ref::<Honest>(built.friend);
+        let honest = built.world.node_ref::<Honest>(built.established);
         let honest = honest.ok_or(LabError::Scene("the established peer is gone".to_owned()))?;
-        let [friends, strangers] = built.links.map(|link| built.world.stats(link).from_a);
-        let offered = (friends.sent + strangers.sent).max(1) as f64;
-        let died = stats.refused + stats.crowded_out;
+        let [established, unverified] = built.links.map(|link| built.world.stats(link).from_a);
+        let offered = (established.sent + unverified.sent).max(1) as f64;
+        let not_served = stats.refused + stats.crowded_out;
         let seconds = length.as_secs_f64();
         let promised = if variant.balances() { self.share } else { Share::NONE };
         let owed = promised.of_time(length).saturating_sub(stats.application_ran);
@@ -227,9 +227,9 @@ impl Scene {
             asked: honest.stats().intended,
             answered: honest.stats().answered,
             p99: honest.latency().quantile(0.99).unwrap_or_default(),
-            strangers_served: built.served.load(Ordering::Relaxed) as f64 / seconds,
-            ring_full: (friends.ring_full + strangers.ring_full) as f64 / offered,
-            refused: died as f64 / offered,
+            unverified_served: built.served.load(Ordering::Relaxed) as f64 / seconds,
+            ring_full: (established.ring_full + unverified.ring_full) as f64 / offered,
+            refused: not_served as f64 / offered,
         })
     }
 
@@ -256,9 +256,11 @@ impl Scene {
         let mut host =
             Host::new(&config, services, &pool, &mut random, Instant::ORIGIN).map_err(wrong)?;
         for family in FAMILIES {
-            let friend = addr(0, family, 2);
+            let established = addr(0, family, 2);
             let stack = host.stack_mut();
-            stack.add_neighbor(IFACES[0], friend, station(0), Instant::ORIGIN).map_err(wrong)?;
+            stack
+                .add_neighbor(IFACES[0], established, station(0), Instant::ORIGIN)
+                .map_err(wrong)?;
         }
         let host = world.add_node_with("host", host, pool, self.core(variant));
         let free = || -> Result<(Pool, NodeConfig), LabError> {
@@ -266,16 +268,16 @@ impl Scene {
             Ok((Pool::new(&sizes)?, NodeConfig { ring: 8192, ..NodeConfig::free() }))
         };
         let (memory, core) = free()?;
-        let friend = world.add_node_with("friend", self.friend()?, memory, core);
+        let established = world.add_node_with("established", self.honest()?, memory, core);
         let (memory, core) = free()?;
-        let strangers =
-            world.add_node_with("strangers", strangers(rate, host_mac(1))?, memory, core);
+        let unverified =
+            world.add_node_with("unverified", unverified(rate, host_mac(1))?, memory, core);
         let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
         let mut join = |node, iface| world.connect((node, IfIndex(1)), (host, iface), way);
-        let links = [join(friend, IFACES[0]), join(strangers, IFACES[1])];
-        let [friends, others] = links;
-        let links = [friends.map_err(wrong)?, others.map_err(wrong)?];
-        Ok(Built { world, host, friend, links, served })
+        let links = [join(established, IFACES[0]), join(unverified, IFACES[1])];
+        let [asked, others] = links;
+        let links = [asked.map_err(wrong)?, others.map_err(wrong)?];
+        Ok(Built { world, host, established, links, served })
     }
 
     fn core(&self, variant: Option<Variant>) -> NodeConfig {
@@ -291,7 +293,7 @@ impl Scene {
         config
     }
 
-    fn friend(&self) -> Result<Honest, LabError> {
+    fn honest(&self) -> Result<Honest, LabError> {
         let service = |family| SocketAddr::new(addr(0, family, 1), PORTS[0]);
         Honest::new(HonestConfig {
             station: StationConfig {
@@ -302,7 +304,7 @@ impl Scene {
             },
             servers: FAMILIES.map(service).to_vec(),
             src_ports: PortRange::one(FRIEND_PORT),
-            pace: Pace::per_second(self.friend_rate),
+            pace: Pace::per_second(self.established_rate),
             stop_after: Some(self.length),
             timeout: PATIENCE,
             ..HonestConfig::default()
@@ -316,12 +318,12 @@ impl Scene {
 ///
 /// # Errors
 /// The scene cannot be made.
-pub(super) fn strangers(rate: u64, host: MacAddr) -> Result<Blast, LabError> {
+pub(super) fn unverified(rate: u64, host: MacAddr) -> Result<Blast, LabError> {
     let mut streams = Vec::new();
     for family in FAMILIES.into_iter().filter(|_| rate > 0) {
         let pace = Pace::per_second((rate / 2).max(1));
         let to = AddrRange::from(addr(1, family, 1));
-        let stream = Stream::new(Content::Udp, stranger_addrs(family)?, to, pace);
+        let stream = Stream::new(Content::Udp, unverified_addrs(family)?, to, pace);
         let start_after = Duration::from_nanos(if family == Family::V6 { 130 } else { 0 });
         streams.push(Stream { dst_ports: PortRange::one(PORTS[1]), start_after, ..stream });
     }

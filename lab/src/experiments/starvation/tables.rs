@@ -48,11 +48,11 @@ impl Curves {
 
     /// Unverified packets served, in parts of what the same worker serves without triage; none
     /// where there is no flood.
-    fn strangers_part(&self, variant: Variant, load: f64, point: &Point) -> Option<f64> {
+    fn unverified_part(&self, variant: Variant, load: f64, point: &Point) -> Option<f64> {
         let blind = if variant.balances() { Variant::Balance } else { Variant::Neither };
         let (_, points) = self.variants.iter().find(|(other, _)| *other == blind)?;
         let (_, other) = self.loads.iter().zip(points).find(|(other, _)| **other == load)?;
-        (load > 0.0).then(|| point.strangers_served / other.strangers_served.max(1.0))
+        (load > 0.0).then(|| point.unverified_served / other.unverified_served.max(1.0))
     }
 
     fn numbers(&self, metrics: &mut Metrics) {
@@ -63,9 +63,9 @@ impl Curves {
             metrics.set(format!("{}/promised/{what}", self.name), value);
         };
         set("offered-pps", *rate as f64);
-        set("friends-kept", self.promised_kept());
+        set("established-kept", self.promised_kept());
         set("app-owed-ms", millis(promised.app_owed));
-        set("strangers-served", promised.strangers_served);
+        set("unverified-served", promised.unverified_served);
         for (variant, points) in &self.variants {
             let name = format!("{}/{}", self.name, variant.name());
             for (load, point) in self.loads.iter().zip(points) {
@@ -77,12 +77,12 @@ impl Curves {
                 set("app-gap-part", point.app_gap.as_secs_f64() / point.length.as_secs_f64());
                 set("app-owed-ms", millis(point.app_owed));
                 set("worker-run-ms", millis(point.run_max));
-                set("friends-goodput", point.goodput());
-                set("friends-kept", Self::kept(points, point));
-                set("friends-p99-ms", millis(point.p99));
-                set("strangers-served", point.strangers_served);
-                if let Some(part) = self.strangers_part(*variant, *load, point) {
-                    set("strangers-part", part);
+                set("established-goodput", point.goodput());
+                set("established-kept", Self::kept(points, point));
+                set("established-p99-ms", millis(point.p99));
+                set("unverified-served", point.unverified_served);
+                if let Some(part) = self.unverified_part(*variant, *load, point) {
+                    set("unverified-part", part);
                 }
                 set("ring-full", point.ring_full);
                 set("triage-refused", point.refused);
@@ -124,7 +124,7 @@ impl Curves {
                     format!("{:.2} ms", millis(point.app_gap)),
                     percent(Self::kept(points, point)),
                     format!("{:.2} ms", millis(point.p99)),
-                    format!("{:.0}", point.strangers_served),
+                    format!("{:.0}", point.unverified_served),
                     percent(point.ring_full),
                     percent(point.refused),
                 ]);
@@ -139,7 +139,7 @@ impl Curves {
              unverified/s are served",
             self.triage,
             percent(self.promised_kept()),
-            promised.strangers_served
+            promised.unverified_served
         );
         table
     }
@@ -173,7 +173,7 @@ impl Curves {
             series(&Self::kept),
         );
         let name = self.name;
-        vec![(format!("{name}-share.svg"), share), (format!("{name}-friends.svg"), kept)]
+        vec![(format!("{name}-share.svg"), share), (format!("{name}-established.svg"), kept)]
     }
 }
 

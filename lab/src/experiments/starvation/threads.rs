@@ -219,7 +219,7 @@ fn trials(
     cores: Cores,
     told: &std::sync::mpsc::Sender<u64>,
 ) -> Result<Threads, LabError> {
-    let addrs = simulated::stranger_side();
+    let addrs = simulated::unverified_side();
     let kernel = MacAddr(namespace::lay_veth(&addrs, cores.flooded).map_err(wrong)?);
     let mut trials = Vec::new();
     let mut done = 0;
@@ -381,16 +381,16 @@ impl Table {
     fn flood(self, mut device: AfPacket, mac: MacAddr, shared: &Shared) -> Result<(), LabError> {
         pin_to_core(self.cores.flood).map_err(wrong)?;
         let (clock, pool) = (Clock::new(), Pool::new(&PoolConfig::default())?);
-        let mut strangers = simulated::strangers(self.rate, mac)?;
+        let mut unverified = simulated::unverified(self.rate, mac)?;
         let mut random = Randomness::from_number(self.seed);
         let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
         while !shared.stop.is_triggered() {
             let now = clock.now();
-            if strangers.deadline().is_some_and(|due| due > now) {
+            if unverified.deadline().is_some_and(|due| due > now) {
                 core::hint::spin_loop();
                 continue;
             }
-            strangers.work(&mut Round {
+            unverified.work(&mut Round {
                 now,
                 pool: &pool,
                 random: &mut random,

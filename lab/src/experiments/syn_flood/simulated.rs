@@ -487,8 +487,8 @@ impl<H: HalfOpen> Sim<'_, H> {
         self.outcome.busy += cost;
         self.outcome.answers += again.len() as u64;
         for one in again {
-            let who = self.honest.iter().position(|honest| honest.client.flow == one.flow);
-            if let Some(n) = who {
+            let client = self.honest.iter().position(|honest| honest.client.flow == one.flow);
+            if let Some(n) = client {
                 let stamp = one.timestamp.map_or(0, |(value, _)| value);
                 self.over_the_wire(begun + cost, Event::Answer(n as u32, one.seq.0, stamp));
             } else {

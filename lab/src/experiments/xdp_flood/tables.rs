@@ -66,7 +66,7 @@ impl Trial {
             set("honest/v4", v4);
             set("honest/v6", v6);
         }
-        set("strangers-refused", self.ended.unknown as f64);
+        set("unverified-refused", self.ended.unknown as f64);
         set("gate-refused", self.ended.gate as f64);
         set("ring-full", self.ended.ring_full as f64);
         if let Some(stamps) = &self.stamps {

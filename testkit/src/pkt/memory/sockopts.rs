@@ -31,14 +31,8 @@ const GRANTED: &[&str] = &[
     "IPV6_V6ONLY",
 ];
 /// Refused, as systems without them do; a script that sets one needs it.
-const MISSING: &[&str] = &[
-    "SO_ZEROCOPY",
-    "SO_TIMESTAMPING",
-    "TCP_FASTOPEN",
-    "TCP_NOOPT",
-    "TCP_MD5SIG",
-    "IP_LOCAL_PORT_RANGE",
-];
+const MISSING: &[&str] =
+    &["SO_ZEROCOPY", "SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_NOOPT", "TCP_MD5SIG"];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 /// How long a handshake may take where nothing was set, as FreeBSD reports it.
@@ -75,6 +69,13 @@ impl Memory {
                 entry.settings.nodelay = value != 0;
                 let socket = entry.socket.clone();
                 self.ask_nodelay(&socket, value != 0);
+            }
+            // The first port in the low half, the last one in the high half.
+            "IP_LOCAL_PORT_RANGE" if number >> 16 == number & 0xffff => {
+                entry.range = u16::try_from(number & 0xffff).ok().filter(|port| *port > 0);
+            }
+            "IP_LOCAL_PORT_RANGE" => {
+                return Err(errno("ENOPROTOOPT: a range of more than one port is not supported"));
             }
             missing if MISSING.contains(&missing) => {
                 return Err(errno(&format!("ENOPROTOOPT: {option} is not supported")));

@@ -119,6 +119,12 @@ fn freebsds_ways_are_permitted_by_their_cause_alone() {
     let old = "+0 > S 0:0(0) <mss 1460>\n+3 > S 0:0(0) win 65535 <mss 1460>\n";
     let early = "sent at 1s; expected at 3s ± 5ms";
     assert!(of(old, "win 65535", early).unwrap().contains("three seconds"));
+    let tiny = "+0 > S 0:0(0) <mss 32>\n";
+    let more = "sent S 0:0(0) [Mss(512)], expected S 0:0(0) [Mss(32)]";
+    assert!(of(tiny, "mss 32", more).unwrap().contains("72 bytes"));
+    let other = "sent S 0:0(0) [Mss(1460)], expected S 0:0(0) [Mss(32)]";
+    assert_eq!(of(tiny, "mss 32", other), None);
+    assert_eq!(of(&tiny.replace("32", "900"), "mss 900", more), None);
     let cross = "+0 > S 0:0(0) <mss 1460>\n+0 < SF 0:0(0) win 9 <mss 1460>\n\
                  +0 > S. 0:0(0) ack 2 <mss 1460>\n";
     let sent = "sent S. 0:0(0) ack 1, expected S. 0:0(0) ack 2";

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::attacks::{Scene, honest};
 use crate::command::{Said, run};
-use crate::instance::assert_lawful;
+use crate::instance::assert_conserved;
 use crate::link::Kind;
 use crate::namespace::{inside, tell};
 
@@ -16,7 +16,7 @@ fn scanned(kind: Kind, words: &'static str, judge: fn(&Said, &Value)) {
         assert!(said.status.success(), "{} {}", said.text, said.complaint);
         let stat = scene.instance.wait_until_idle();
         honest::assert_all_answered(&scene.honest);
-        assert_lawful(&stat);
+        assert_conserved(&stat);
         judge(&said, &stat);
         scene.end();
     });

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::attacks::honest::{Lost, Pings, assert_all_answered};
 use crate::attacks::{Scene, drops_of, gained, pace, withstand, withstand_and};
 use crate::command::{Process, ip};
-use crate::instance::assert_lawful;
+use crate::instance::assert_conserved;
 use crate::link::Kind;
 use crate::namespace::{inside, tell};
 
@@ -135,7 +135,7 @@ fn in_cases(
         assert_eq!(ran.count(), cases as usize, "{said:?}");
         let answered = said.iter().filter(|text| text.contains("PASSED")).count();
         let stat = scene.instance.wait_until_idle();
-        assert_lawful(&stat);
+        assert_conserved(&stat);
         tell(&format!("{cases} cases of {tool}, {answered} answered; {}", drops_of(&stat)));
         assert_all_answered(&scene.honest);
         scene.end();

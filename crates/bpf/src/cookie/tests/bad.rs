@@ -87,7 +87,7 @@ fn sources_from_where_nothing_comes_are_not_answered() {
 }
 
 #[test]
-fn network_headers_that_lie_are_left() {
+fn malformed_network_headers_are_left() {
     let mut rig = rig();
     let v4 = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = Sent::syn(false, &LINUX).frame();

@@ -90,7 +90,7 @@ fn what_the_cache_answered_is_believed_here() {
 }
 
 #[test]
-fn whatever_is_changed_makes_it_a_forgery() {
+fn any_change_makes_it_a_forgery() {
     let mut rig = rig();
     for v6 in [false, true] {
         let sent = Sent::syn(v6, &LINUX);

@@ -109,7 +109,7 @@ fn a_client_that_never_reads_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_second_instance_is_told_and_a_dead_ones_socket_is_replaced() {
+fn a_second_instance_is_refused_and_the_socket_of_an_ended_one_is_replaced() {
     let server = Server::start("second", "{}");
     assert!(is_alive(&server.path));
     let error = SocketTaken::take(&server.path).unwrap_err();

@@ -138,6 +138,21 @@ impl EstablishedFlows {
         place.is_some()
     }
 
+    /// Forgets all flows: those that go on are entered again.
+    pub(super) fn clear(&self) {
+        for entry in 0..SETS * SET_WAYS {
+            self.remove(entry);
+        }
+    }
+
+    fn remove(&self, entry: usize) {
+        if let (Some(print), Some(reached)) = (self.word(entry, 0), self.reached.get(entry)) {
+            print.store(0, Relaxed);
+            // The program may make an entry of its own here.
+            reached.store(0, Relaxed);
+        }
+    }
+
     fn see(&self, entry: usize, now: u32) {
         if let Some(seen) = self.seen.get(entry) {
             seen.store(now, Relaxed);
@@ -208,11 +223,7 @@ impl EstablishedFlows {
             self.grant(entry, |used, granted| granted.max(used.saturating_add(TOKENS_AT_REST)));
             return;
         }
-        if let (Some(print), Some(reached)) = (self.word(entry, 0), self.reached.get(entry)) {
-            print.store(0, Relaxed);
-            // The program may make an entry of its own here.
-            reached.store(0, Relaxed);
-        }
+        self.remove(entry);
     }
 
     /// The print of a frame's flow; `None` where its ports cannot be read at a glance. As the

@@ -118,7 +118,7 @@ impl FairLimits {
     }
 }
 
-/// Emits the count of a frame whose protocol and ports are at these offsets: jumps to a refusal
+/// Emits the count of a frame with protocol and ports at these offsets: jumps to a refusal
 /// where service or prefix has had its part. `R8` is the frame's end afterwards.
 pub(super) fn emit(
     a: &mut Assembler,
@@ -215,7 +215,7 @@ pub(super) fn multiply(a: &mut Assembler, key: u64) {
         .compute_reg(Register::R1, Operation::Multiply, Register::R2);
 }
 
-/// Finds the counter whose number among those of its queue is in `R1`, for `R0`; what it has of
+/// Finds the counter with the number in `R1` among those of its queue, for `R0`; what it has of
 /// another turn is forgotten.
 pub(super) fn counter(a: &mut Assembler, map: i32, log: i32, ways: &CodePaths) {
     let same = a.label();

@@ -375,7 +375,7 @@ fn router() -> Option<FirstLine> {
 }
 
 #[test]
-fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nothing_else() {
+fn hosts_that_talk_through_a_router_are_known_by_any_port_and_to_nothing_else() {
     let Some(mut line) = router() else { return };
     for v6 in [false, true] {
         for (host, protocol) in [(1, UDP), (3, TCP)] {
@@ -413,5 +413,26 @@ fn what_may_go_no_further_takes_nothing_of_what_may() {
         assert_eq!(say(&line, &on), FirstLineState::Taken, "v6 {v6}: that has its own credit");
         line.mark_established(NOW, &ends(5));
         assert_eq!(say(&line, &ends(5)), FirstLineState::Taken, "a pair that talks may ask");
+    }
+}
+
+#[test]
+fn a_flow_known_by_its_ports_before_the_addresses_changed_earns_tokens_as_a_pair() {
+    for v6 in [false, true] {
+        let Some(mut line) = or_skipped(FirstLine::load(STATION)) else { return };
+        line.admit(NOW, Some(0));
+        let through = elsewhere(v6, flow(v6, UDP, 1, 1000));
+        // No address is known yet: nothing tells transit from the host's own flows.
+        line.mark_established(NOW, &through);
+        let mut wanted = ours();
+        (wanted.any_v4, wanted.any_v6) = (true, true);
+        line.want(&wanted);
+        for round in 0..200 {
+            line.mark_established(NOW, &through);
+            assert_eq!(say(&line, &through), FirstLineState::Taken, "v6 {v6}: {round}");
+        }
+        // The same addresses again: nothing is forgotten.
+        line.want(&wanted);
+        assert_eq!(say(&line, &through), FirstLineState::Taken, "v6 {v6}");
     }
 }

@@ -76,7 +76,7 @@ fn without_pressure_everything_for_the_station_is_taken() {
 }
 
 #[test]
-fn what_triage_would_refuse_is_dropped_under_pressure_by_name_whatever_the_credit() {
+fn what_triage_would_refuse_is_dropped_under_pressure_by_reason_at_any_credit() {
     let Some(mut line) = loaded() else { return };
     line.admit(NOW, Some(1000));
     let mut source_group = flow(false, UDP, 1, 1);
@@ -184,7 +184,7 @@ fn established_flows_go_through_without_credit_and_unverified_packets_up_to_it()
 }
 
 #[test]
-fn what_is_no_flow_is_nobodys_established_flow() {
+fn what_is_no_flow_is_no_established_flow() {
     let Some(mut line) = loaded() else { return };
     line.admit(NOW, Some(0));
     for odd in [with(flow(false, UDP, 1, 1), 6, 0x20), flow(true, 58, 1, 1), vec![0; 20], vec![]] {
@@ -196,7 +196,7 @@ fn what_is_no_flow_is_nobodys_established_flow() {
 }
 
 #[test]
-fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
+fn newcomers_are_few_a_turn_and_active_flows_keep_half_of_each_set() {
     let Some(mut line) = loaded() else { return };
     let known = |line: &FirstLine, port| {
         line.say(&flow(true, UDP, 1, port)).unwrap() == FirstLineState::Taken

@@ -59,7 +59,7 @@ impl Stack {
     ) {
         // Our own message, looped back, or a forged one.
         if self.is_forged(ascent) {
-            return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
+            return self.drop_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
         let alert = router_alert_v6(&packet, &ascent, &mut self.stats.access);
         let result = self.group_message(cx, &packet, ascent, upper, alert, |stack, kind| {

@@ -16,12 +16,12 @@ use floodwall_wire::IpProtocol;
 const DESTINATION_SILENCE: Duration = Duration::from_secs(30);
 
 /// A destination and a protocol, where there is one.
-type Who = Option<(IpAddr, IpProtocol)>;
+type SentTo = Option<(IpAddr, IpProtocol)>;
 
 /// Least-recently-used (LRU) list of the destinations and protocols that raw sockets sent to.
 #[derive(Debug)]
 pub(crate) struct RawSent {
-    entries: Box<[(Who, Instant)]>,
+    entries: Box<[(SentTo, Instant)]>,
 }
 
 impl RawSent {

@@ -61,13 +61,13 @@ impl Stack {
         way: &ForwardPath<A>,
     ) {
         let Some(next_hop) = way.next_hop() else {
-            return self.die_ip::<A>(packet, DropReason::NoRoute);
+            return self.drop_ip::<A>(packet, DropReason::NoRoute);
         };
         if self.is_follower() {
             return self.hand_transit::<A>(cx, packet);
         }
         if !self.lower::<A>(cx, &mut packet, l3) {
-            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+            return self.drop_ip::<A>(packet, DropReason::NoBuffer);
         }
         change_link_header(&mut packet, l3, LinkPeers::Known([0; STATION_BYTES]));
         packet.set_iface(way.iface);
@@ -75,13 +75,13 @@ impl Stack {
         // Fragmentation is deferred to departure: until then one packet waits.
         match A::neighbors(self).resolve(way.iface, next_hop, cx.now, packet) {
             Resolution::Known(packet, _) => {
-                self.die_out::<A>(packet, DropReason::NeighborUnreachable);
+                self.drop_output::<A>(packet, DropReason::NeighborUnreachable);
             }
             Resolution::Waiting { solicit, dropped } => {
                 self.stats.pending += 1;
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
-                    self.die_out::<A>(dropped, DropReason::NeighborPendingFull);
+                    self.drop_output::<A>(dropped, DropReason::NeighborPendingFull);
                 }
                 if solicit {
                     self.solicit(cx, way.iface, next_hop.to_ip(), None);
@@ -91,7 +91,7 @@ impl Stack {
                 if reason == DropReason::NeighborUnreachable {
                     self.tell_sender_unreachable::<A>(cx, &packet);
                 }
-                self.die_out::<A>(packet, reason);
+                self.drop_output::<A>(packet, reason);
             }
         }
     }

@@ -109,7 +109,7 @@ impl Stack {
         let (to, kind) = (WorkerId::CONTROL, HandoffKind::Outgoing);
         match hand(cx, Handoff { to, kind, packet }) {
             Ok(()) => self.stats.outcomes.handed_out += 1,
-            Err(packet) => self.die_out::<A>(packet, DropReason::HandoffFull),
+            Err(packet) => self.drop_output::<A>(packet, DropReason::HandoffFull),
         }
     }
 

@@ -33,7 +33,7 @@ fn nothing_is_freed_before_every_worker_has_paused() {
 }
 
 #[test]
-fn a_grace_period_is_a_few_rounds_long_whatever_the_load() {
+fn a_grace_period_is_a_few_rounds_long_at_any_load() {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
     let mut limbo = limbo_of(&domain, 1000);

@@ -165,7 +165,7 @@ fn segments_without_data_outside_of_the_window_are_answered_twice_a_second_at_mo
 }
 
 #[test]
-fn bytes_that_came_first_are_kept_whatever_comes_later_for_their_place() {
+fn bytes_that_came_first_are_kept_when_others_come_for_their_place() {
     // Row 17.
     let (mut peer, id) = open();
     peer.give(put(A, 5, 1).data(b"EFGH"));
@@ -310,7 +310,7 @@ fn fill(size: usize, hole: u32) {
 }
 
 #[test]
-fn a_window_never_promises_what_is_then_refused_whatever_the_segments_sizes_are() {
+fn a_window_never_promises_what_is_then_refused_for_any_segment_sizes() {
     for size in [100, 500, 561, 700, 1000, 1460, 9000, 40_000] {
         for hole in [0, 100, 1000] {
             fill(size, hole);

@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
-use floodwall_base::DropReason;
+use floodwall_base::{DropReason, Seq};
 use floodwall_wire::tcp::TcpFlags;
-use floodwall_wire::tcp_options::TcpOptionSet;
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
+use crate::tests::cable::small;
 use crate::tests::peer::{A, F, Peer, Put, R, S, put};
-use crate::{ConnectionError, ListenError, RecvError, TcpSettings, TcpState};
+use crate::{ConnectionError, ListenError, OpenError, RecvError, TcpConfig, TcpSettings, TcpState};
 
 #[test]
 fn an_idle_connection_takes_no_more_than_its_bound() {
@@ -137,7 +138,7 @@ fn an_answer_that_acknowledges_another_syn_is_reset_and_ours_goes_on() {
 }
 
 #[test]
-fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_nobodys() {
+fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_ignored() {
     let mut peer = Peer::new(false);
     let id = peer.connect(&TcpSettings::default());
     peer.give(put(R, 0, 0));
@@ -327,5 +328,68 @@ fn a_handshake_that_later_data_proves_drops_no_earlier_data() {
         let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
         let read = peer.read(id, 500).0.unwrap();
         assert_eq!(read, [[1; 100], [2; 100]].concat());
+    }
+}
+
+/// A host with one ephemeral port, whose only connection it has closed and is in TIME-WAIT, and
+/// where that connection's numbers end.
+fn one_port_in_time_wait(v6: bool, options: TcpOptionSet, settings: &TcpSettings) -> (Peer, Seq) {
+    let config = TcpConfig { ephemeral: 50_000..=50_000, ..small() };
+    let mut peer = Peer::with_config(v6, config);
+    let id = peer.connect(settings);
+    let mut stamp = options.timestamps.map(|it| it.value);
+    let mut say = |peer: &mut Peer, it: Put<'static>| {
+        stamp = stamp.map(|stamp| stamp + 1);
+        peer.give(stamp.map_or(it.clone(), |stamp| it.time(stamp, 0)))
+    };
+    assert_eq!(peer.give(Put { options, ..put(S | A, 0, 1) })[0].flags, A);
+    assert!(!peer.write(id, &[0; 5000]).is_empty());
+    say(&mut peer, put(A, 1, 5001));
+    assert_eq!(peer.close(id)[0].flags, F | A);
+    assert_eq!(say(&mut peer, put(F | A, 1, 5002))[0].flags, A);
+    let end = Seq(peer.ours(5002));
+    (peer, end)
+}
+
+#[test]
+fn a_port_in_time_wait_is_used_again_where_timestamps_tell_the_connections_apart() {
+    let stamped = Timestamps { value: 77, echo: 0 };
+    let stamped = TcpOptionSet { timestamps: Some(stamped), ..TcpOptionSet::NONE };
+    let settings = TcpSettings::default();
+    let bare = TcpSettings { timestamps: false, ..settings };
+    for v6 in [false, true] {
+        let (mut peer, end) = one_port_in_time_wait(v6, stamped, &settings);
+        assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort), "at once");
+        peer.wait(Duration::from_millis(990));
+        assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort), "within a second");
+        peer.wait(Duration::from_millis(20));
+        assert_eq!(peer.try_connect(&bare), Err(OpenError::NoPort), "the new one has none");
+        let (id, syn) = peer.connect_saying(&settings);
+        assert!((end + 65_536).is_before(Seq(syn.seq)), "beyond the old one's numbers");
+        assert!(syn.options.timestamps.is_some());
+        // The record is gone, and the connection is as any.
+        let options = TcpOptionSet {
+            timestamps: Some(Timestamps { value: 5000, echo: 0 }),
+            ..TcpOptionSet::NONE
+        };
+        assert_eq!(peer.give(Put { options, ..put(S | A, 0, 1) })[0].flags, A);
+        assert_eq!(peer.state(id), TcpState::Established);
+        assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort), "it is open");
+
+        // A port that is asked for is given at once.
+        let (mut peer, end) = one_port_in_time_wait(v6, stamped, &settings);
+        assert_eq!(peer.try_connect_from(50_000, &bare), Err(OpenError::InUse));
+        let id = peer.try_connect_from(50_000, &settings).unwrap();
+        let iss = peer.host.tcp.named(id).unwrap().snd.iss;
+        assert!((end + 65_536).is_before(iss), "beyond the old one's numbers");
+        assert_eq!(peer.try_connect_from(50_000, &settings), Err(OpenError::InUse), "it is open");
+
+        // Without timestamps nothing tells old segments from new ones for two lifetimes.
+        let (mut peer, _) = one_port_in_time_wait(v6, TcpOptionSet::NONE, &settings);
+        peer.wait(Duration::from_secs(50));
+        assert_eq!(peer.try_connect(&settings), Err(OpenError::NoPort));
+        assert_eq!(peer.try_connect_from(50_000, &settings), Err(OpenError::InUse));
+        peer.wait(Duration::from_secs(11));
+        assert!(peer.try_connect(&settings).is_ok(), "TIME-WAIT is over");
     }
 }

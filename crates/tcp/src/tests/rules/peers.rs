@@ -68,7 +68,7 @@ fn closed_by_us(v6: bool, options: TcpOptionSet, released: bool) -> (Peer, u32) 
 }
 
 #[test]
-fn a_client_behind_a_nat_gets_a_port_again_whose_last_connection_we_closed() {
+fn a_client_behind_a_nat_reuses_the_port_of_a_connection_that_we_closed() {
     // RFC 9293 section 3.10.7.3: a peer in SYN-SENT resets what acknowledges another SYN than its
     // own; RFC 1337: no other reset ends TIME-WAIT.
     for v6 in [false, true] {
@@ -442,5 +442,13 @@ fn nodelay_sends_what_waits_however_it_is_set() {
         let out = peer.with(|tcp, now| tcp.configure(id, &nodelay, now).unwrap());
         assert_eq!(out.len(), 1);
         assert_eq!(out[0].data, b"second");
+        // Once also what a cork holds back, which stays (tcp(7)).
+        let corked = TcpSettings { cork: true, ..TcpSettings::default() };
+        let (mut peer, id) = Peer::accepted(v6, &corked, TcpOptionSet::NONE);
+        assert!(peer.write(id, b"first").is_empty(), "the cork");
+        let nodelay = TcpSettings { nodelay: true, ..corked };
+        let out = peer.with(|tcp, now| tcp.configure(id, &nodelay, now).unwrap());
+        assert!(matches!(&out[..], [one] if one.data == b"first"), "{out:?}");
+        assert!(peer.write(id, b"second").is_empty(), "the cork");
     }
 }

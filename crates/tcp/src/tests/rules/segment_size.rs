@@ -166,7 +166,7 @@ fn an_open_connection_follows_the_path_mtu_of_the_routes_both_ways() {
 
 #[test]
 fn an_accepted_connection_begins_with_the_path_of_its_client() {
-    // Whatever the link on which its SYN arrived carries: answers may take another, and the
+    // Independent of what the link of its SYN carries: answers may take another, and the
     // initial window is that of their size (RFC 6928: ten segments, at most 14,600 bytes).
     for (mtu, window) in [(1300, 12_600), (9000, 17_920)] {
         let mut peer = Peer::new(false);

@@ -47,7 +47,7 @@ fn parts(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_first_initial_gets_a_retry_whose_token_proves_its_sender_alone_and_for_a_while() {
+fn a_first_initial_gets_a_retry_with_a_token_that_proves_its_sender_alone_and_for_a_while() {
     for from in FROM {
         for version in [1, 0x6b33_43cf] {
             for original in [&[1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 20]] {
