@@ -506,6 +506,9 @@ pub(crate) struct CaptureArgs {
 /// `floodwall cleanup`
 #[derive(Debug, Args)]
 pub(crate) struct CleanupArgs {
+    /// A control socket besides those of the usual folders
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     /// Only these interfaces; by default all of this network namespace
     #[arg(value_name = "INTERFACE")]
     pub(crate) interfaces: Vec<String>,

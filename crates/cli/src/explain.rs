@@ -15,6 +15,8 @@ mod tests;
 
 use serde::Serialize;
 
+pub(crate) use self::attack::at_interface;
+
 use crate::rates::ReportDifference;
 
 /// What kind of trouble.

@@ -67,9 +67,10 @@ impl FloodLog {
             report = (self.look)();
         }
         if let (true, Some(report)) = (self.devices_drop, &report) {
-            let of = |stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum();
-            counts.add(FloodKind::ClosedPorts, of("rx_port_closed"));
-            counts.add(FloodKind::Overload, of("rx_unverified"));
+            let of = |stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum::<u64>();
+            for kind in FloodKind::ALL {
+                counts.add(kind, explain::at_interface(kind).map(of).sum());
+            }
         }
         for (began, before) in std::mem::take(&mut self.begun) {
             self.began(now, began, before.as_ref(), report.as_ref());

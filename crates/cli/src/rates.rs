@@ -100,19 +100,18 @@ impl<'a> ReportDifference<'a> {
         self.rate(of(self.before), of(self.after))
     }
 
-    /// What a worker used of its core for packets, in thousandths of the time between; `None` where
-    /// it does not share its core.
-    pub(crate) fn share(&self, worker: usize) -> Option<f64> {
-        let of = |report: &RunReport, fact: WorkerCounter| {
-            report.workers.get(worker)?.facts.get(fact.name()).copied()
-        };
-        let part = |fact| {
-            let (before, after) = (of(self.before, fact)?, of(self.after, fact)?);
-            Some(self.rate(before, after))
-        };
-        let ran = part(WorkerCounter::BalanceRanNanos)?;
-        let rested = part(WorkerCounter::BalanceRestedNanos)?;
-        (ran + rested > 0.0).then(|| 1000.0 * ran / (ran + rested))
+    /// A counter of one worker, per second.
+    pub(crate) fn of_worker(&self, worker: usize, fact: WorkerCounter) -> Option<f64> {
+        let of = |report: &RunReport| report.workers.get(worker)?.facts.get(fact.name()).copied();
+        Some(self.rate(of(self.before)?, of(self.after)?))
+    }
+
+    /// The part of its core, from 0 to 1, that a worker left to other programs; `None` where it
+    /// does not share its core.
+    pub(crate) fn left(&self, worker: usize) -> Option<f64> {
+        let ran = self.of_worker(worker, WorkerCounter::BalanceRanNanos)?;
+        let rested = self.of_worker(worker, WorkerCounter::BalanceRestedNanos)?;
+        (ran + rested > 0.0).then(|| rested / (ran + rested))
     }
 
     /// Every drop reason that counted, the most frequent first: direction, reason, per second.

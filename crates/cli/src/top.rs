@@ -13,6 +13,27 @@ use crate::sources::{self, SourceShare};
 /// Refusals that are shown.
 const REFUSALS_MAX: usize = 8;
 
+/// What programs at an interface do, and what its ring loses, before a worker sees it.
+const FIRST_LINE_STATS: [&str; 17] = [
+    "rx_syns_answered",
+    "rx_cookies_proven",
+    "rx_cookies_forged",
+    "rx_redirected",
+    "rx_source_group",
+    "rx_vlan_foreign",
+    "rx_kind_unknown",
+    "rx_header_malformed",
+    "rx_address_foreign",
+    "rx_port_closed",
+    "rx_denied",
+    "rx_segments",
+    "rx_unverified",
+    "rx_service_full",
+    "rx_prefix_full",
+    "rx_flow_full",
+    "rx_ring_full",
+];
+
 /// One look.
 #[derive(Debug, Serialize)]
 pub(crate) struct TopView {
@@ -23,7 +44,7 @@ pub(crate) struct TopView {
     pub(crate) services: Vec<TopService>,
     pub(crate) refusals: Vec<TopRefusal>,
     pub(crate) workers: Vec<TopWorker>,
-    /// Packets a second dropped at the interfaces, before the workers, by reason.
+    /// Packets a second dropped, answered or passed on at the interfaces, before the workers.
     pub(crate) first_line: Vec<TopRefusal>,
     /// The prefixes that send most of what arrives.
     pub(crate) sources: Vec<SourceShare>,
@@ -75,8 +96,10 @@ pub(crate) struct TopRefusal {
 #[derive(Debug, Serialize)]
 pub(crate) struct TopWorker {
     core: Option<usize>,
-    /// Thousandths of the core used for packets and services, where the worker shares its core.
-    busy: Option<f64>,
+    /// The part of the time, from 0 to 1, that it spent in turns: with packets and services.
+    busy: f64,
+    /// The part that it left to the programs on its core, where it shares it.
+    left: Option<f64>,
     packets: f64,
     backlog: u64,
     waiting: u64,
@@ -100,21 +123,12 @@ impl TopView {
         });
         let refusals = between.drops().into_iter().take(REFUSALS_MAX);
         let refusals = refusals.map(|(_, reason, per_second)| TopRefusal { reason, per_second });
-        let mut first_line: Vec<_> = [
-            "rx_source_group",
-            "rx_vlan_foreign",
-            "rx_kind_unknown",
-            "rx_header_malformed",
-            "rx_address_foreign",
-            "rx_port_closed",
-            "rx_denied",
-            "rx_unverified",
-            "rx_ring_full",
-        ]
-        .into_iter()
-        .map(|stat| TopRefusal { reason: stat.to_owned(), per_second: between.device(None, stat) })
-        .collect();
-        first_line.retain(|refusal| refusal.per_second > 0.0);
+        let first_line = FIRST_LINE_STATS.into_iter().map(|stat| {
+            let per_second = between.device(None, stat);
+            TopRefusal { reason: stat.to_owned(), per_second }
+        });
+        let mut first_line: Vec<_> = first_line.filter(|it| it.per_second > 0.0).collect();
+        first_line.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
         Self {
             verdict: explain::verdict(&findings),
             uptime_seconds: after.uptime_ns as f64 / 1e9,
@@ -154,16 +168,18 @@ impl TopView {
         self.write_services(&mut out);
         let _ = writeln!(
             out,
-            "\n{:<8}{:>6}{:>8}{:>10}{:>10}{:>10}",
-            "WORKER", "CORE", "BUSY", "pkt/s", "BACKLOG", "WAITING"
+            "\n{:<8}{:>6}{:>8}{:>8}{:>10}{:>10}{:>10}",
+            "WORKER", "CORE", "BUSY", "LEFT", "pkt/s", "BACKLOG", "WAITING"
         );
         for (n, w) in self.workers.iter().enumerate() {
             let core = w.core.map_or_else(|| "any".to_owned(), |core| core.to_string());
-            let busy = w.busy.map_or_else(|| "-".to_owned(), |b| format!("{:.1} %", b / 10.0));
+            let percent = |part: f64| format!("{:.1} %", part * 100.0);
+            let busy = percent(w.busy);
+            let left = w.left.map_or_else(|| "-".to_owned(), percent);
             let packets = short(w.packets);
             let _ = writeln!(
                 out,
-                "{n:<8}{core:>6}{busy:>8}{packets:>10}{:>10}{:>10}",
+                "{n:<8}{core:>6}{busy:>8}{left:>8}{packets:>10}{:>10}{:>10}",
                 w.backlog, w.waiting
             );
         }
@@ -245,13 +261,12 @@ fn services(between: &ReportDifference<'_>) -> Vec<TopService> {
 fn workers(between: &ReportDifference<'_>) -> Vec<TopWorker> {
     let one = |(n, worker): (usize, &crate::report::WorkerReport)| {
         let of = |fact: WorkerCounter| worker.facts.get(fact.name()).copied().unwrap_or(0);
-        let before = between.before.workers.get(n);
-        let before = before.and_then(|w| w.facts.get(WorkerCounter::RxPackets.name())).copied();
-        let more = of(WorkerCounter::RxPackets).saturating_sub(before.unwrap_or(0));
         TopWorker {
             core: worker.core,
-            busy: between.share(n),
-            packets: more as f64 / between.seconds,
+            // A turn that goes on is counted at its end.
+            busy: (between.of_worker(n, WorkerCounter::TurnNanos).unwrap_or(0.0) / 1e9).min(1.0),
+            left: between.left(n),
+            packets: between.of_worker(n, WorkerCounter::RxPackets).unwrap_or(0.0),
             backlog: of(WorkerCounter::Backlog),
             waiting: of(WorkerCounter::TriageWaiting),
             snapshot_age_seconds: worker.snapshot_age_ns as f64 / 1e9,

@@ -48,7 +48,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let adopted = self.adopt(now);
         let found = self.receive(now);
         if !self.burst.is_empty() {
-            let units = Units(self.packet_limit.part_of(ROUND_UNITS.0));
+            let units = self.packet_limit.units(ROUND_UNITS, WORK_UNITS);
             self.call(now, units, Moment::RoundEnd, E::round);
         }
         if found + adopted > 0 {

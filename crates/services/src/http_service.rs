@@ -27,7 +27,7 @@ use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 use crate::http_request::{
     ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
 };
-use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::ready_queue::{ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 
 /// Bytes of requests that are looked at together.
@@ -108,8 +108,7 @@ pub struct StreamService {
     kind: StreamKind,
     port: u16,
     name: String,
-    door: ServiceListener,
-    ready: ReadyQueue,
+    listener: ServiceListener,
     /// Units spent in the turn that runs.
     spent: u32,
     talks: Vec<HttpConversation>,
@@ -131,8 +130,7 @@ impl StreamService {
             kind,
             port,
             name: format!("{word}:{port}"),
-            door: ServiceListener::default(),
-            ready: ReadyQueue::default(),
+            listener: ServiceListener::default(),
             spent: 0,
             talks: Vec::new(),
             settings: TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() },
@@ -420,27 +418,24 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let places = sockets.tcp_places_max();
-        self.ready.prepare(places);
-        self.talks.resize(places, HttpConversation::default());
-        self.door.open(sockets, self.port, &self.settings)
+        self.talks.resize(sockets.tcp_places_max(), HttpConversation::default());
+        self.listener.open(sockets, self.port, &self.settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let (mut door, mut ready) = (take(&mut self.door), take(&mut self.ready));
-        let spent = ready.run(sockets, &mut door, budget, |sockets, id, quantum| {
-            self.serve(sockets, id, quantum)
-        });
-        (self.door, self.ready) = (door, ready);
+        let mut listener = take(&mut self.listener);
+        let spent =
+            listener.run(sockets, budget, |sockets, id, quantum| self.serve(sockets, id, quantum));
+        self.listener = listener;
         spent
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.ready.is_empty() { self.door.deadline() } else { Some(Instant::ORIGIN) }
+        self.listener.deadline()
     }
 
     fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
-        self.door.shut(sockets);
+        self.listener.shut(sockets);
         true
     }
 }

@@ -1,6 +1,6 @@
 //! `ReadyQueue`: the order in which a service's connections get their turns (deficit round robin).
 //!
-//! Called by the services on the stack's own core. A connection with work left when its quantum is
+//! Used by `service_listener.rs`. A connection with work left when its quantum is
 //! spent goes to the end of the queue, and is served again when all others have been. Invariants: a
 //! connection is in the queue once at most; one that ended is skipped; nothing is allocated after
 //! the start.
@@ -12,18 +12,12 @@
 
 use std::collections::VecDeque;
 
-use floodwall_base::Units;
-use floodwall_stack::Sockets;
 use floodwall_tcp::ConnectionId;
 
-use crate::service_listener::ServiceListener;
-
 /// Units that one connection may spend before the next one's turn.
-const QUANTUM_UNITS: u32 = 16;
+pub(crate) const QUANTUM_UNITS: u32 = 16;
 /// Bytes that are copied for one unit.
 const BYTES_A_UNIT: usize = 1024;
-/// Units for taking an event, with a look at its connection.
-const EVENT_UNITS: u32 = 1;
 
 /// The units that copying costs.
 pub(crate) const fn copied(bytes: usize) -> u32 {
@@ -54,7 +48,7 @@ impl ReadyQueue {
         self.queued.resize(connections_max, None);
     }
 
-    fn push(&mut self, id: ConnectionId) {
+    pub(crate) fn push(&mut self, id: ConnectionId) {
         let Some(place) = self.queued.get_mut(id.index()) else { return };
         // The one that was there before has ended.
         if place.replace(id).is_none() {
@@ -62,39 +56,13 @@ impl ReadyQueue {
         }
     }
 
-    fn pop(&mut self) -> Option<ConnectionId> {
+    pub(crate) fn pop(&mut self) -> Option<ConnectionId> {
         self.queued.get_mut(self.order.pop_front()?)?.take()
     }
 
     /// Whether none is ready.
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
-    }
-
-    /// Serves ready connections in their order until `budget` is spent or none is left. `serve` may
-    /// spend the quantum that it is given, and not much more. Returns the units spent.
-    pub(crate) fn run(
-        &mut self,
-        sockets: &mut Sockets<'_>,
-        listener: &mut ServiceListener,
-        budget: Units,
-        mut serve: impl FnMut(&mut Sockets<'_>, ConnectionId, u32) -> ServedTurn,
-    ) -> Units {
-        let mut spent = 0;
-        while spent < budget.0 {
-            // One that has become ready waits behind those that were ready before.
-            if let Some(id) = listener.next(sockets) {
-                spent += EVENT_UNITS;
-                self.push(id);
-            }
-            let Some(id) = self.pop() else { break };
-            let turn = serve(sockets, id, QUANTUM_UNITS);
-            spent += turn.spent;
-            if turn.more {
-                self.push(id);
-            }
-        }
-        Units(spent)
     }
 }
 

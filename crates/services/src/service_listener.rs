@@ -10,9 +10,14 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Instant, limits};
+use floodwall_base::{Instant, Units, limits};
 use floodwall_stack::{Sockets, StartError};
 use floodwall_tcp::{ConnectionId, ListenerId, TcpSettings};
+
+use crate::ready_queue::{QUANTUM_UNITS, ReadyQueue, ServedTurn};
+
+/// Units for taking an event, with a look at its connection.
+const EVENT_UNITS: u32 = 1;
 
 /// A listening service's connections: new ones and those with events.
 #[derive(Debug, Default)]
@@ -20,6 +25,7 @@ pub(crate) struct ServiceListener {
     open: Option<(ListenerId, u32)>,
     /// The last poll returned a connection, so there may be more.
     more: bool,
+    ready: ReadyQueue,
 }
 
 impl ServiceListener {
@@ -41,6 +47,7 @@ impl ServiceListener {
         };
         let listener = sockets.tcp_listen(any, settings, limits::TCP_BACKLOG_MAX, owner)?;
         self.open = Some((listener, owner));
+        self.ready.prepare(sockets.tcp_places_max());
         Ok(())
     }
 
@@ -53,7 +60,7 @@ impl ServiceListener {
     }
 
     /// The next connection that can be served; `None` where there is none.
-    pub(crate) fn next(&mut self, sockets: &mut Sockets<'_>) -> Option<ConnectionId> {
+    fn next(&mut self, sockets: &mut Sockets<'_>) -> Option<ConnectionId> {
         let (listener, owner) = self.open?;
         let next = match sockets.tcp_accept(listener) {
             Ok(Some(id)) => Some(id),
@@ -63,8 +70,33 @@ impl ServiceListener {
         next
     }
 
-    /// Immediately, where the last slice used up its budget.
+    /// Serves ready connections in their order until `budget` is spent or none is left. `serve` may
+    /// spend the quantum that it is given, and not much more. Returns the units spent.
+    pub(crate) fn run(
+        &mut self,
+        sockets: &mut Sockets<'_>,
+        budget: Units,
+        mut serve: impl FnMut(&mut Sockets<'_>, ConnectionId, u32) -> ServedTurn,
+    ) -> Units {
+        let mut spent = 0;
+        while spent < budget.0 {
+            // One that has become ready waits behind those that were ready before.
+            if let Some(id) = self.next(sockets) {
+                spent += EVENT_UNITS;
+                self.ready.push(id);
+            }
+            let Some(id) = self.ready.pop() else { break };
+            let turn = serve(sockets, id, QUANTUM_UNITS);
+            spent += turn.spent;
+            if turn.more {
+                self.ready.push(id);
+            }
+        }
+        Units(spent)
+    }
+
+    /// Immediately, where the last slice used up its budget or a connection is ready.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.more.then_some(Instant::ORIGIN)
+        (self.more || !self.ready.is_empty()).then_some(Instant::ORIGIN)
     }
 }

@@ -12,7 +12,7 @@ use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
 use crate::ServiceKind;
-use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::ready_queue::{ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 
 /// Bytes that one connection is served at a time.
@@ -23,8 +23,7 @@ pub struct TcpService {
     kind: ServiceKind,
     port: u16,
     name: String,
-    door: ServiceListener,
-    ready: ReadyQueue,
+    listener: ServiceListener,
     settings: TcpSettings,
     buffer: Box<[u8]>,
 }
@@ -36,9 +35,9 @@ impl TcpService {
     pub fn new(kind: ServiceKind, port: u16) -> Self {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
         let name = format!("{word}:{port}");
-        let (door, ready) = (ServiceListener::default(), ReadyQueue::default());
+        let listener = ServiceListener::default();
         let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
-        Self { kind, port, name, door, ready, settings, buffer: vec![0; PIECE_BYTES].into() }
+        Self { kind, port, name, listener, settings, buffer: vec![0; PIECE_BYTES].into() }
     }
 
     /// The same with connections that are evicted once they have been idle for so long, or never
@@ -98,25 +97,23 @@ impl Application for TcpService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        self.ready.prepare(sockets.tcp_places_max());
-        self.door.open(sockets, self.port, &self.settings)
+        self.listener.open(sockets, self.port, &self.settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let (mut door, mut ready) = (take(&mut self.door), take(&mut self.ready));
-        let spent = ready.run(sockets, &mut door, budget, |sockets, id, quantum| {
-            self.serve(sockets, id, quantum)
-        });
-        (self.door, self.ready) = (door, ready);
+        let mut listener = take(&mut self.listener);
+        let spent =
+            listener.run(sockets, budget, |sockets, id, quantum| self.serve(sockets, id, quantum));
+        self.listener = listener;
         spent
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.ready.is_empty() { self.door.deadline() } else { Some(Instant::ORIGIN) }
+        self.listener.deadline()
     }
 
     fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
-        self.door.shut(sockets);
+        self.listener.shut(sockets);
         true
     }
 }

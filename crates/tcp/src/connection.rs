@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::{FRAME_TRUE_BYTES, HALF_FLOOR, HALF_LIMIT_FIRST};
+use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -462,21 +462,19 @@ impl Connection {
     }
 
     /// The current limit of the send buffer in true bytes: two congestion windows of full segments,
-    /// one in flight and one behind it, within the memory limit. Where memory is scarce, only a
-    /// little more than the peer's window, if that is smaller: what the peer does not take yet is
-    /// not kept here for it.
+    /// one in flight and one behind it, within the memory limit. Where memory is scarce, no more
+    /// than a frame beyond the peer's window: what the peer does not take yet is not kept here for
+    /// it, be its window closed now or about to close.
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
             let window = self.recovery.controller().window();
             let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
+            let twice = bytes(window).saturating_mul(2);
             // Before its first window the peer has refused nothing.
-            let is_scarce = self.snd.is_scarce && self.snd.wnd_max > 0;
-            let (wanted, least) = match is_scarce {
-                true if self.snd.wnd < window => {
-                    (bytes(self.snd.wnd).saturating_add(HALF_FLOOR), HALF_FLOOR)
-                }
-                true => (bytes(window).saturating_mul(2), HALF_FLOOR),
-                false => (bytes(window).saturating_mul(2), HALF_LIMIT_FIRST),
+            let (wanted, least) = if self.snd.is_scarce && self.snd.wnd_max > 0 {
+                (twice.min(bytes(self.snd.wnd).saturating_add(FRAME_TRUE_BYTES)), FRAME_TRUE_BYTES)
+            } else {
+                (twice, HALF_LIMIT_FIRST)
             };
             wanted.clamp(least.min(self.send_bytes), self.send_bytes)
         } else {
@@ -485,11 +483,12 @@ impl Connection {
         limit.min(self.rcv.send_allowed)
     }
 
-    /// Whether less than a third of the send buffer is free.
+    /// Whether less than a third of the send buffer is free, or of its first size where it has
+    /// grown: a third of what a long path needs is a third of its goodput.
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
         let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
-        full || self.snd.held() >= limit - limit / 3
+        full || self.snd.held() >= limit - limit.min(HALF_LIMIT_FIRST) / 3
     }
 
     /// Notes after a write whether the buffer is full, so that the program is notified of free

@@ -28,8 +28,8 @@
 //! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
 //! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
 //! its prefix has most of the share and several have the same; and as many times what is free
-//! before memory is short, which is what others do not need. They need little: unless less than
-//! [`LITTLE_DIVISOR`] is in use, a send buffer is then hardly larger than its peer's window
+//! beyond [`UNSHARED_KEPT`], which is what others do not need. They need little: unless less than
+//! [`LITTLE_DIVISOR`] is in use, a send buffer is then no larger than its peer's window and a frame
 //! (`connection.rs`), which is closed where the peer reads slowly. So a long-distance download
 //! keeps its window beside many of these.
 //!
@@ -87,6 +87,9 @@ const CROWDED_BELOW: (u64, u64) = (3, 8);
 const SHORT_DIVISOR: u64 = 8;
 /// The part of the memory that prefixes share before it is short.
 const SHARED_MEMORY: (u64, u64) = (3, 4);
+/// The part of the memory that send buffers beyond their share leave free: what others that hold
+/// little send in a burst does not make memory short.
+const UNSHARED_KEPT: (u64, u64) = (3, 16);
 /// Less than this part in use is plenty: shares are not computed.
 const PLENTY_DIVISOR: u64 = 8;
 /// Less than this part in use is little: send buffers are not limited by their peers' windows.
@@ -356,7 +359,8 @@ impl ConnectionMemory {
         let send = if share.is_some() {
             // What is missing falls with what the connection holds itself.
             let of_share = missing.saturating_add(self.weight_of(index)).min(missing * SEND_PART);
-            let unshared = free.saturating_sub(self.limit / SHORT_DIVISOR);
+            let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
+            let unshared = free.saturating_sub(kept);
             receive.max(of_share).max(unshared * SEND_PART)
         } else {
             receive

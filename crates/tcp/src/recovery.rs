@@ -9,6 +9,7 @@
 //! (fast retransmit), then new data, within [`Recovery::allowance`]. Not here: the peer's window,
 //! persist timer, Nagle, the limit of timeouts after which a connection is given up.
 
+mod plain_ack;
 mod undo;
 
 use core::time::Duration;
@@ -441,74 +442,6 @@ impl Recovery {
         self.point = self.point.later(una);
         self.marked = self.marked.later(una);
         self.undo.pass(una);
-    }
-
-    /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
-    /// retransmitted or SACKed.
-    #[inline(always)]
-    fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
-        self.phase == RecoveryPhase::Open
-            && self.probe.is_none()
-            && self.reordering.is_none()
-            && self.size_probe == SizeProbe::Absent
-            && !self.undo.awaits_ack()
-            && segment.sack.iter().all(Option::is_none)
-            && self.board.is_completed_by(segment.ack)
-    }
-
-    /// [`Recovery::on_ack`] for the fast path, without loss detection.
-    #[inline(always)]
-    fn on_plain_ack(
-        &mut self,
-        records: &mut SentSegments,
-        segment: &AckSegment<'_>,
-    ) -> RecoveryVerdict {
-        let (flight, start) = (self.board.outstanding(), self.board.una());
-        let Some((sent_at, end, acked)) = self.board.take_sole(records) else {
-            let segment = *segment;
-            return self.on_plain_ack_of_many(records, &segment);
-        };
-        let now = segment.now;
-        let reach = self.rack.on_arrived(sent_at, (start, end), false, segment);
-        let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos());
-        self.rtt.sample_nanos(nanos, self.samples_of(flight), now);
-        self.rack.set_min_rtt(self.rtt.min_nanos());
-        self.rack.on_ack(self.board.una(), self.board.nxt(), false, reach);
-        self.progress = now;
-        self.duplicates = 0;
-        self.pass_marks();
-        let rtt = Some(Duration::from_nanos(nanos));
-        self.open_by(acked, rtt, flight, now);
-        self.probe_at = ConnectionIndex::NONE;
-        let change = ScoreboardChange {
-            acked,
-            acked_new: acked,
-            rtt,
-            original: Some(end),
-            reach,
-            ..ScoreboardChange::default()
-        };
-        RecoveryVerdict { change, ..RecoveryVerdict::default() }
-    }
-
-    /// The same of several records, or of data that was sent again.
-    #[inline(never)]
-    fn on_plain_ack_of_many(
-        &mut self,
-        records: &mut SentSegments,
-        segment: &AckSegment<'_>,
-    ) -> RecoveryVerdict {
-        let flight = self.board.outstanding();
-        let change = self.board.complete(records, segment, &mut self.rack);
-        self.measure(&change, segment, flight);
-        self.rack.on_ack(self.board.una(), self.board.nxt(), false, change.reach);
-        self.progress = segment.now;
-        self.duplicates = 0;
-        self.pass_marks();
-        let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
-        self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = ConnectionIndex::NONE;
-        verdict
     }
 
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the

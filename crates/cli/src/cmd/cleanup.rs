@@ -15,7 +15,8 @@ use crate::socket::path;
 pub(crate) fn cleanup(args: &CleanupArgs) -> Exit {
     let mut text = String::new();
     let mut failed = false;
-    for socket in path::all() {
+    let own = args.socket.iter().filter(|socket| socket.exists()).cloned();
+    for socket in path::all().into_iter().chain(own) {
         if path::is_alive(&socket) {
             continue;
         }

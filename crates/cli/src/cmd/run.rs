@@ -122,7 +122,8 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
     let links = watched_links(settings, &opened);
-    let devices_drop = settings.interfaces.iter().any(|i| i.device.value.kind == DeviceKind::Xdp);
+    let filters = [DeviceKind::Xdp, DeviceKind::Packet];
+    let devices_drop = settings.interfaces.iter().any(|i| filters.contains(&i.device.value.kind));
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let outside = (&stop, &keys, args.share_core, make);

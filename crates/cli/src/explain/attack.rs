@@ -17,6 +17,24 @@ pub(super) const TOLD_FLOODS: [FloodKind; 6] = [
     FloodKind::Neighbors,
 ];
 
+/// What programs at an interface do with a flood before a worker sees it, by kind.
+const AT_INTERFACE: [(FloodKind, &str); 9] = [
+    (FloodKind::Syn, "rx_syns_answered"),
+    (FloodKind::NoConnection, "rx_segments"),
+    (FloodKind::ClosedPorts, "rx_port_closed"),
+    (FloodKind::Malformed, "rx_header_malformed"),
+    (FloodKind::Overload, "rx_unverified"),
+    (FloodKind::Overload, "rx_service_full"),
+    (FloodKind::Overload, "rx_prefix_full"),
+    (FloodKind::Overload, "rx_flow_full"),
+    (FloodKind::Overload, "rx_flow_prefix_full"),
+];
+
+/// The counts of devices that are of this kind.
+pub(crate) fn at_interface(kind: FloodKind) -> impl Iterator<Item = &'static str> {
+    AT_INTERFACE.iter().filter(move |(of, _)| *of == kind).map(|(_, stat)| *stat)
+}
+
 /// Every flood that is under way.
 pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all: Vec<_> =
@@ -31,11 +49,7 @@ pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
 
 fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explanation> {
     let mut rate: f64 = kind.reasons().iter().map(|reason| between.dropped(reason.name())).sum();
-    let mut at_interface = 0.0;
-    if kind == FloodKind::ClosedPorts {
-        at_interface = between.device(None, "rx_port_closed");
-        rate += at_interface;
-    }
+    rate += at_interface(kind).map(|stat| between.device(None, stat)).sum::<f64>();
     if rate < REFUSAL_RATE_MIN {
         return None;
     }
@@ -44,18 +58,29 @@ fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explana
     for reason in kind.reasons() {
         finding = finding.shows(reason.name(), between.dropped(reason.name()));
     }
-    Some(finding.shows("rx_port_closed", at_interface))
+    Some(shows_interface(finding, between, kind))
+}
+
+/// Adds the counts of the devices to the evidence.
+fn shows_interface(
+    finding: Explanation,
+    between: &ReportDifference<'_>,
+    kind: FloodKind,
+) -> Explanation {
+    at_interface(kind)
+        .fold(finding, |finding, stat| finding.shows(stat, between.device(None, stat)))
 }
 
 /// SYNs that are not completed: cookies sent, entries displaced, far more than connections opened.
 fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
     let cookies = between.counter("TcpExtSyncookiesSent");
+    let answered = between.device(None, "rx_syns_answered");
     let drops = between.counter("TcpExtListenDrops");
     let overflow = between.counter("TcpExtListenOverflows");
     let refused = between.dropped("TcpHandshakeRefused");
     let opens = between.counter("TcpPassiveOpens");
     // A full accept queue refuses handshakes, too: that is the application's.
-    let rate = cookies + (drops.max(refused) - overflow).max(0.0);
+    let rate = cookies + answered + (drops.max(refused) - overflow).max(0.0);
     if rate < REFUSAL_RATE_MIN || rate < 4.0 * opens {
         return None;
     }
@@ -63,7 +88,8 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
         between.listener(l.local, |l| l.cookies_sent + l.refused)
     };
     let worst = between.after.listeners.iter().max_by(|a, b| sent(a).total_cmp(&sent(b)));
-    let place = worst.map(|l| l.local.to_string()).unwrap_or_default();
+    // The interface does not say for which service it answered.
+    let place = worst.filter(|l| sent(l) > 0.0).map(|l| l.local.to_string()).unwrap_or_default();
     let says = format!(
         "{} SYNs a second are answered by cookies or refused, {} connections a second open all \
          the same",
@@ -74,6 +100,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
         Explanation::new(TroubleKind::Attack, FloodKind::Syn.name(), place, rate).says(says);
     Some(
         finding
+            .shows("rx_syns_answered", answered)
             .shows("TcpExtSyncookiesSent", cookies)
             .shows("TcpExtListenDrops", drops)
             .shows("TcpHandshakeRefused", refused)
@@ -109,8 +136,8 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
 fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     let unknown = between.worker(WorkerCounter::DropsTriageUnknown);
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
-    let at_interface = between.device(None, "rx_unverified");
-    let rate = unknown + refusable + at_interface;
+    let at_interface = at_interface(FloodKind::Overload).map(|stat| between.device(None, stat));
+    let rate = unknown + refusable + at_interface.sum::<f64>();
     if rate < REFUSAL_RATE_MIN {
         return None;
     }
@@ -120,10 +147,7 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     );
     let finding =
         Explanation::new(TroubleKind::Attack, FloodKind::Overload.name(), "", rate).says(says);
-    Some(
-        finding
-            .shows("drops_triage_unknown", unknown)
-            .shows("drops_triage_rejectable", refusable)
-            .shows("rx_unverified", at_interface),
-    )
+    let finding =
+        finding.shows("drops_triage_unknown", unknown).shows("drops_triage_rejectable", refusable);
+    Some(shows_interface(finding, between, FloodKind::Overload))
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use floodwall_dispatch::FloodKind;
+
 use super::*;
 use crate::listeners::{ListenerSettings, UdpReport};
 use crate::report::{DeviceReport, DropReport, RunReport};
@@ -93,7 +95,8 @@ fn at_rest_and_under_honest_load_nothing_is_claimed() {
 #[test]
 fn the_rules_name_device_counts_that_exist() {
     let counts = floodwall_device::DeviceStats::default().named();
-    for name in ["rx_port_closed", "rx_unverified", "rx_ring_full", "rx_no_buffer"] {
+    let by_kind = FloodKind::ALL.into_iter().flat_map(at_interface);
+    for name in ["rx_ring_full", "rx_no_buffer"].into_iter().chain(by_kind) {
         assert!(counts.iter().any(|(known, _)| *known == name), "{name}");
     }
 }
@@ -114,6 +117,27 @@ fn a_syn_flood_is_told_with_its_service() {
     is(&after, TroubleKind::Attack, "SYN flood", "[::]:80");
     let said = verdict(&explained(&after));
     assert!(said.starts_with("attack: SYN flood at [::]:80: 200k SYNs a second"), "{said}");
+}
+
+#[test]
+fn floods_that_end_at_the_interface_are_told() {
+    for (stat, name) in [
+        ("rx_syns_answered", "SYN flood"),
+        ("rx_segments", "flood of TCP segments without a connection"),
+        ("rx_header_malformed", "flood of malformed packets"),
+        ("rx_service_full", FloodKind::Overload.name()),
+        ("rx_prefix_full", FloodKind::Overload.name()),
+    ] {
+        let mut after = later();
+        after.devices[0].stats.insert(stat.to_owned(), 50_000);
+        is(&after, TroubleKind::Attack, name, "");
+        assert_eq!(explained(&after)[0].evidence[0], format!("{stat} 25.0k/s"));
+    }
+    // SYNs of clients that open connections are none.
+    let mut after = later();
+    after.devices[0].stats.insert("rx_syns_answered".to_owned(), 4000);
+    add(&mut after, &[("TcpPassiveOpens", 4000)]);
+    assert_eq!(explained(&after), []);
 }
 
 #[test]

@@ -257,3 +257,33 @@ fn what_is_staged_is_what_is_explained() {
     judge(said, "path", "link down");
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
 }
+
+#[test]
+fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
+    if !may() {
+        return;
+    }
+    let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
+                  ip link set theirs up && ip addr add 10.0.0.1/24 dev theirs && \
+                  ip addr add fd00::1/64 dev theirs nodad";
+    let args = [
+        "--device=packet:ours",
+        "--address=10.0.0.2/24",
+        "--address=fd00::2/64",
+        "--first-line=cookies",
+        "--route=198.18.0.0/15 via 10.0.0.1",
+        "--service=http:80",
+        "--workers=1",
+    ];
+    let running = Instance::start_after("interface", script, &args, &[]);
+    if !running.said().contains("SYNs are answered there") {
+        return eprintln!("skipped: no program at the interface: {}", running.said());
+    }
+    let syns = sends(|n| tcp(forged(n), (1024 + (n % 60_000) as u16, 80), 0x02, n));
+    let said = staged(&running, 20, Duration::from_secs(3), syns);
+    let first = &said["findings"][0];
+    assert_eq!((&first["kind"], &first["name"]), (&"attack".into(), &"SYN flood".into()), "{said}");
+    assert!(first["evidence"].to_string().contains("rx_syns_answered"), "{said}");
+    running.wait_said("flood begins: SYN flood, ");
+    quiet(&running);
+}

@@ -95,6 +95,27 @@ fn a_second_instance_on_the_same_socket_is_told_and_the_first_goes_on() {
 }
 
 #[test]
+fn what_a_killed_instance_leaves_is_removed_by_cleanup_and_by_nothing_while_it_runs() {
+    if !may() {
+        return;
+    }
+    let mut running = start("killed");
+    let cleaned = |running: &Instance| {
+        let output = running.ask(&["cleanup"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    cleaned(&running);
+    assert!(running.ask(&["stat"]).status.success(), "what runs is left alone");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert_eq!(running.ask(&["stat"]).status.code(), Some(3));
+    let removed = format!("removed {}", running.socket().display());
+    assert!(cleaned(&running).lines().any(|line| line == removed));
+    assert!(!running.socket().exists());
+}
+
+#[test]
 fn at_rest_it_hardly_wakes() {
     if !may() {
         return;

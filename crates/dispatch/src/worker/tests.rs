@@ -176,6 +176,10 @@ struct Echo {
     due: Cell<Option<Instant>>,
     /// Packets that it leaves in the devices.
     unwanted: usize,
+    /// How long a unit of its timed work takes by the clock, however it is estimated.
+    unit_takes: Duration,
+    /// Units that it was granted for timed work, slice by slice.
+    granted: Vec<u32>,
 }
 
 impl Engine for Echo {
@@ -201,7 +205,13 @@ impl Engine for Echo {
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         assert!(round.arrived.is_empty(), "timed work gets no packets");
         self.works += 1;
+        self.granted.push(round.budget.0);
         let done = self.owed.min(round.budget.0.into());
+        if self.unit_takes > Duration::ZERO {
+            let (clock, takes) = (Clock::new(), self.unit_takes * done as u32);
+            let end = clock.now() + takes;
+            while clock.now() < end {}
+        }
         self.owed -= done;
         if self.owed == 0 {
             (self.deadline, self.after) = (None, None);
@@ -268,6 +278,35 @@ impl Running {
         self.stop.trigger();
         self.thread.join().unwrap()
     }
+}
+
+#[test]
+fn timed_work_with_a_wrong_estimate_ends_its_turn_by_the_clock() {
+    let (a, _far) = fake("a");
+    let running = start(move || {
+        let engine = Echo {
+            owed: 300,
+            deadline: Some(Instant::ORIGIN),
+            // A half of the longest turn: 64 of these are 16 ms.
+            unit_takes: Duration::from_micros(250),
+            ..Echo::default()
+        };
+        worker(engine, vec![a], WorkerConfig::default())
+    });
+    let mut granted_so_far = Vec::new();
+    wait_until(|| {
+        let (owed, all) = running
+            .control
+            .ask(PATIENCE, |desk| (desk.engine.owed, desk.engine.granted.clone()))
+            .expect("it answers");
+        granted_so_far = all;
+        owed == 0
+    });
+    // Half after each that was too long; a busy machine makes more of them so, and none less.
+    let units: Vec<u32> = granted_so_far;
+    assert_eq!(units[..6], [64, 32, 16, 8, 4, 2], "{units:?}");
+    assert!(units[5..].iter().all(|units| (1..=16).contains(units)), "{units:?}");
+    assert!(running.end().is_ok());
 }
 
 #[test]

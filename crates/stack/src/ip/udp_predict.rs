@@ -86,9 +86,13 @@ impl Stack {
         Ok(())
     }
 
-    /// Notes that a socket has taken a datagram: once its ends came twice, more are expected.
+    /// Notes that a socket has taken a datagram: once its ends came twice, more are expected. No
+    /// effect for a datagram that is larger than what is taken here.
     #[inline]
     pub(crate) fn udp_delivered(&mut self, input: &DatagramInput, ports: [u8; 4], to: SocketId) {
+        if input.l4 + input.len > FRAME_MAX {
+            return;
+        }
         let remote = Endpoint::new(input.src_addr, be16(&ports, 0));
         let local = Endpoint::new(input.dst_addr, be16(&ports, 2));
         let tag = tag_of(&local, &remote);

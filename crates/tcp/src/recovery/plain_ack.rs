@@ -1,0 +1,83 @@
+//! The usual acknowledgment: of all outstanding data, of which nothing was lost, sent again or
+//! SACKed.
+//!
+//! Called by [`Recovery::on_ack`]. Invariant: the outcome is that of the general case, without loss
+//! detection.
+
+use core::time::Duration;
+
+use super::{Recovery, RecoveryPhase, RecoveryVerdict, SizeProbe};
+use crate::ack_segment::AckSegment;
+use crate::connection_index::ConnectionIndex;
+use crate::scoreboard::ScoreboardChange;
+use crate::sent_segments::SentSegments;
+
+impl Recovery {
+    /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
+    /// retransmitted or SACKed.
+    #[inline(always)]
+    pub(super) fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
+        self.phase == RecoveryPhase::Open
+            && self.probe.is_none()
+            && self.reordering.is_none()
+            && self.size_probe == SizeProbe::Absent
+            && !self.undo.awaits_ack()
+            && segment.sack.iter().all(Option::is_none)
+            && self.board.is_completed_by(segment.ack)
+    }
+
+    /// [`Recovery::on_ack`] for the fast path, without loss detection.
+    #[inline(always)]
+    pub(super) fn on_plain_ack(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+    ) -> RecoveryVerdict {
+        let (flight, start) = (self.board.outstanding(), self.board.una());
+        let Some((sent_at, end, acked)) = self.board.take_sole(records) else {
+            let segment = *segment;
+            return self.on_plain_ack_of_many(records, &segment);
+        };
+        let now = segment.now;
+        let reach = self.rack.on_arrived(sent_at, (start, end), false, segment);
+        let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos());
+        self.rtt.sample_nanos(nanos, self.samples_of(flight), now);
+        self.rack.set_min_rtt(self.rtt.min_nanos());
+        self.rack.on_ack(self.board.una(), self.board.nxt(), false, reach);
+        self.progress = now;
+        self.duplicates = 0;
+        self.pass_marks();
+        let rtt = Some(Duration::from_nanos(nanos));
+        self.open_by(acked, rtt, flight, now);
+        self.probe_at = ConnectionIndex::NONE;
+        let change = ScoreboardChange {
+            acked,
+            acked_new: acked,
+            rtt,
+            original: Some(end),
+            reach,
+            ..ScoreboardChange::default()
+        };
+        RecoveryVerdict { change, ..RecoveryVerdict::default() }
+    }
+
+    /// The same of several records, or of data that was sent again.
+    #[inline(never)]
+    fn on_plain_ack_of_many(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+    ) -> RecoveryVerdict {
+        let flight = self.board.outstanding();
+        let change = self.board.complete(records, segment, &mut self.rack);
+        self.measure(&change, segment, flight);
+        self.rack.on_ack(self.board.una(), self.board.nxt(), false, change.reach);
+        self.progress = segment.now;
+        self.duplicates = 0;
+        self.pass_marks();
+        let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
+        self.open_window(segment, &change, &verdict, flight);
+        self.probe_at = ConnectionIndex::NONE;
+        verdict
+    }
+}
