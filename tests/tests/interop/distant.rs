@@ -1,9 +1,10 @@
 //! A download over a round trip of 300 ms, or 20, beside 64 readers of another network, or 300 of
-//! one or three, that take little of much: Linux clients against `floodwall run`, over a
-//! TAP and a long cable behind a router.
+//! one or three, that take little of much: Linux clients against `floodwall run`, over a TAP and a
+//! long cable behind a router.
 //!
 //! Claims: no download is reset, and it keeps 85 % of the goodput that it has alone, in the same
-//! run (90 is the aim, and what it had: docs/benchmarks.md). That takes minutes: `FLOODWALL_DEEP=1`; by default it is not reset beside 64.
+//! run (90 is the aim, and what it had: docs/benchmarks.md). That takes minutes:
+//! `FLOODWALL_DEEP=1`; by default it is not reset beside 64.
 
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]
 

@@ -176,8 +176,8 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
         ] {
             let (got, resets, ended) = download(world(), family, readers);
             let what = format!("{family:?}, {readers:?}: {got} of {alone}, {resets} resets");
-            // Alone it has the part of a single prefix; beside others more, as a send buffer promises
-            // nothing.
+            // Alone it has the part of a single prefix; beside others more, as a send buffer
+            // promises nothing.
             let least = if readers.2 == Buffered { 11 } else { 9 };
             assert!(got * 10 >= alone * least, "{what}");
             // Each was counted once.
