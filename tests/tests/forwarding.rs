@@ -452,6 +452,20 @@ fn one_that_sends_to_a_neighbour_that_does_not_answer_is_told() {
     }
 }
 
+/// A packet of another prefix for a neighbour that is not known has it resolved.
+fn assert_quiet_prefix_asks(router: &mut Transit, family: Family) {
+    let (quiet, to) = match family {
+        Family::V4 => ("192.0.2.7", "10.1.200.1"),
+        Family::V6 => ("2001:db8:7::7", "fd01::8:1"),
+    };
+    let [quiet, to]: [IpAddr; 2] = [quiet, to].map(|text| text.parse().unwrap());
+    let packet = udp(SocketAddr::new(quiet, 9), SocketAddr::new(to, 9), b"hello");
+    let departed = router.arrive(LEFT, &[from_left(&packet)]);
+    assert_eq!(departed.len(), 1, "{family:?}: a question for it");
+    assert_eq!(departed[0].iface(), RIGHT);
+    assert!(router.rig.conservation().holds());
+}
+
 #[test]
 fn random_destinations_on_a_network_take_no_known_neighbours_place() {
     for family in FAMILIES {
@@ -520,18 +534,7 @@ fn random_destinations_on_a_network_take_no_known_neighbours_place() {
             let departed = router.arrive(LEFT, &[from_left(&hello(family, to))]);
             assert_eq!(bytes_of(&departed[0])[..6], right_mac(PEER).0, "{to}");
         }
-        // A packet of another prefix for a neighbour that is not known has it resolved.
-        let (quiet, to) = match family {
-            Family::V4 => ("192.0.2.7", "10.1.200.1"),
-            Family::V6 => ("2001:db8:7::7", "fd01::8:1"),
-        };
-        let [quiet, to]: [IpAddr; 2] = [quiet, to].map(|text| text.parse().unwrap());
-        let packet = udp(SocketAddr::new(quiet, 9), SocketAddr::new(to, 9), b"hello");
-        let departed = router.arrive(LEFT, &[from_left(&packet)]);
-        assert_eq!(departed.len(), 1, "{family:?}: a question for it");
-        assert_eq!(departed[0].iface(), RIGHT);
-        assert!(router.rig.conservation().holds());
-        drop(departed);
+        assert_quiet_prefix_asks(&mut router, family);
         router.rig.run_for(Duration::from_secs(120));
         assert_eq!(router.rig.pool.available(), free, "memory is back");
     }

@@ -6,7 +6,7 @@
 //! that moved between the two reports, or a queue that is full in the second; at rest the list is
 //! empty.
 
-mod attack;
+pub(crate) mod attack;
 mod bounds;
 #[cfg(test)]
 mod slow_reader;
@@ -14,8 +14,6 @@ mod slow_reader;
 mod tests;
 
 use serde::Serialize;
-
-pub(crate) use self::attack::at_interface;
 
 use crate::rates::ReportDifference;
 

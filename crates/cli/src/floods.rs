@@ -69,7 +69,7 @@ impl FloodLog {
         if let (true, Some(report)) = (self.devices_drop, &report) {
             let of = |stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum::<u64>();
             for kind in FloodKind::ALL {
-                counts.add(kind, explain::at_interface(kind).map(of).sum());
+                counts.add(kind, explain::attack::at_interface(kind).map(of).sum());
             }
         }
         for (began, before) in std::mem::take(&mut self.begun) {

@@ -122,8 +122,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
     let links = watched_links(settings, &opened);
-    let filters = [DeviceKind::Xdp, DeviceKind::Packet];
-    let devices_drop = settings.interfaces.iter().any(|i| filters.contains(&i.device.value.kind));
+    let devices_drop = devices_drop(settings);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let outside = (&stop, &keys, args.share_core, make);
@@ -173,6 +172,12 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     end_recordings(recordings);
     info!("{}", summary("ended after", &birth, &seats.reader));
     ended.map(drop)
+}
+
+/// Whether a program at an interface may drop packets before a worker sees them.
+fn devices_drop(settings: &RunSettings) -> bool {
+    let filters = [DeviceKind::Xdp, DeviceKind::Packet];
+    settings.interfaces.iter().any(|i| filters.contains(&i.device.value.kind))
 }
 
 /// How long connections may take to end after a signal.

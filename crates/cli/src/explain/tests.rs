@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use floodwall_dispatch::FloodKind;
 
+use super::attack::at_interface;
 use super::*;
 use crate::listeners::{ListenerSettings, UdpReport};
 use crate::report::{DeviceReport, DropReport, RunReport};

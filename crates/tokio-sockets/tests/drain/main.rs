@@ -19,9 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::slow_wire::{SlowEnd, WireFaults, slow_wire};
 
-/// Runs of the usual form, for each wire, and of the long one.
+/// Runs of the usual form, for each wire, and of the long one: a process has room for 1,024 pools.
 const RUNS: u64 = 8;
-const RUNS_DEEP: u64 = 250;
+const RUNS_DEEP: u64 = 120;
 
 async fn soon<F: Future>(what: F) -> F::Output {
     // A bound for what hangs, no measure.
