@@ -170,7 +170,7 @@ impl Stand {
             .map_err(wrong)?;
         if !case.victim.is_kernels() {
             let ours = (case.victim, case.shares);
-            let _running = victims::ours(&self.program, ours, self.flooded)?;
+            let _running = victims::ours(&self.program, ours, self.flooded, &clients)?;
             moved.send(MAC_OURS.to_owned()).map_err(wrong)?;
             wait(stop);
             return Ok(());

@@ -105,25 +105,52 @@ impl Drop for Running {
     }
 }
 
-/// Starts our server on `core`.
+/// Starts our server on `core`, to which the clients' link address, `near`, is known as it is to
+/// the kernel.
 pub(super) fn ours(
     program: &Path,
     (victim, shares): (Victim, bool),
     core: usize,
+    near: &str,
 ) -> Result<Running, LabError> {
+    let name = format!("floodwall-lab-{}.sock", std::process::id());
+    let socket = std::env::temp_dir().join(name).display().to_string();
     let mut words = vec!["run".to_owned()];
     words.extend(shares.then(|| "--share-core".to_owned()));
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("--device", victim.device());
     add("--mac", MAC_OURS.to_owned());
     add("--cpu", core.to_string());
+    add("--socket", socket.clone());
     for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
         add("--address", (*server).to_owned());
         add("--gateway", gateway.to_owned());
     }
     add("--service", format!("tcp-echo:{SYN_PORT}"));
     add("--service", format!("udp-echo:{UDP_PORT}"));
-    Running::start(program, &words)
+    let running = Running::start(program, &words)?;
+    for client in CLIENTS {
+        keep_neighbor(program, &socket, client.split('/').next().unwrap_or_default(), near)?;
+    }
+    for gateway in GATEWAYS {
+        keep_neighbor(program, &socket, gateway, super::trials::MAC_FLOOD)?;
+    }
+    Ok(running)
+}
+
+/// Has our server keep a neighbour, as soon as it serves.
+fn keep_neighbor(program: &Path, socket: &str, addr: &str, mac: &str) -> Result<(), LabError> {
+    let words = ["neigh", "replace", addr, "lladdr", mac, "dev", VETH_FAR, "nud", "permanent"];
+    for _ in 0..100 {
+        let mut command = Command::new(program);
+        command.args(words).args(["--socket", socket]).stdin(Stdio::null());
+        if command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|it| it.success())
+        {
+            return Ok(());
+        }
+        std::thread::sleep(core::time::Duration::from_millis(50));
+    }
+    Err(wrong(format!("our server takes no neighbour {addr}")))
 }
 
 /// Prepares the kernel at the far end: addresses, cookies, and its receive half in a thread on
