@@ -64,7 +64,7 @@ fn a_protocol_that_only_a_raw_socket_speaks_is_heard_and_not_answered() {
 /// What a raw socket receives is answered and delivered as if it were not there, and its reader may
 /// sleep for ever: the others lose nothing, the pool no more than the limit.
 #[test]
-fn a_sleeping_reader_takes_nothing_from_whom_the_packets_are_for() {
+fn a_sleeping_reader_takes_nothing_from_the_receivers_of_the_packets() {
     for family in FAMILIES {
         let mut rig = rig();
         for protocol in [icmp_of(family), IpProtocol::UDP] {

@@ -13,7 +13,7 @@ const BINARIES: &[&str] = &["a", "deb", "dll", "exe", "gz", "o", "so", "tar", "w
 /// Folders at the root from which documents give paths (`tests/` is also a folder of each crate).
 const ROOT_FOLDERS: &[&str] =
     &["contrib", "crates", "data", "docs", "lab", "specs", "testkit", "xtask"];
-/// Characters that no quoted path has: commands, patterns and placeholders do.
+/// Characters of commands and patterns: quoted text that has one of them is no path.
 const UNQUOTABLE: &[char] = &[' ', '*', '<', '{', '\n', '…', ':'];
 
 /// One complaint for each broken link and each binary.

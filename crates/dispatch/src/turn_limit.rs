@@ -3,7 +3,8 @@
 //! Called by the worker with what the clock says between the parts of its turns. Units of work are
 //! an estimate; where they are too low, or the core is slower than usual, the time decides.
 //! Invariant: something is always allowed, so that work goes on: an eighth of the usual amount of
-//! packets, and a single unit of timed work, whose estimate a program may have wrong by any factor.
+//! packets, and a single unit of timed work, since a program's estimate of a unit may be wrong by
+//! any factor.
 
 use std::time::Duration;
 

@@ -545,7 +545,6 @@ impl<A: Address> NeighborCache<A> {
     ) -> Resolution {
         let found = self.table.find(iface, addr);
         let state = found.and_then(|at| self.table.entry(at));
-        let requester = self.table.requester(iface, source);
         match (found, state.and_then(|e| Some((e.state?, e.until)))) {
             (Some(at), Some((NeighborState::Incomplete, _))) => {
                 let dropped = self.queue(at, packet);
@@ -554,11 +553,12 @@ impl<A: Address> NeighborCache<A> {
             (Some(_), Some((NeighborState::Failed, until))) if now < until => {
                 Resolution::Refused(packet, DropReason::NeighborUnreachable)
             }
-            (Some(at), Some(_)) => self.ask(at, requester, now, packet),
+            (Some(at), Some(_)) => self.ask(at, self.table.requester(iface, source), now, packet),
             _ => {
                 if usize::from(iface.0) >= self.table.config.interfaces {
                     return Resolution::Refused(packet, DropReason::InterfaceUnknown);
                 }
+                let requester = self.table.requester(iface, source);
                 let room = self.room_for(iface, requester);
                 let made =
                     room.and_then(|evicted| Some((evicted, self.table.create(iface, addr)?)));

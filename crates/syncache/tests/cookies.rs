@@ -293,7 +293,7 @@ fn one_that_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
 }
 
 #[test]
-fn a_cache_that_never_makes_cookies_loses_whom_it_displaces() {
+fn a_cache_that_never_makes_cookies_loses_the_clients_that_it_evicts() {
     let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
     let (mut it, listener) = old(one, CookiePolicy::Never);
     let client = HandshakeClient::nth(1, false);

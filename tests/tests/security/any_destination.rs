@@ -219,7 +219,7 @@ fn a_socket_of_a_port_comes_before_the_one_of_every_port() {
 }
 
 #[test]
-fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first() {
+fn under_flood_a_socket_at_every_port_is_bounded_and_answered_peers_come_first() {
     for family in FAMILIES {
         let (mut rig, id) = with_socket(|settings| settings.receive_bytes = 40_000);
         let established = SocketAddr::new(addr(family, PEER), 40_000);

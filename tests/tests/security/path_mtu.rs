@@ -435,7 +435,7 @@ fn a_packet_too_big_from_an_unrelated_router_is_believed_no_further_than_its_quo
 /// Row 37, CVE-2021-20322: a socket that was never connected is live for the peers it sent to, and
 /// for no other, however the ports are guessed; and not for ever.
 #[test]
-fn a_socket_that_is_not_connected_is_live_for_whom_it_lately_sent_to() {
+fn a_socket_that_is_not_connected_is_live_for_peers_that_it_lately_sent_to() {
     for family in FAMILIES {
         let mut rig = rig();
         let (_, _, quote) = flow(&mut rig, family, 1, false);

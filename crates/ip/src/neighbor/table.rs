@@ -2,9 +2,9 @@
 //!
 //! Called by `neighbor.rs` alone, which decides what an entry becomes. Invariants: an entry is in
 //! the list of its state and history, or in the list of free ones; an interface's counts are those
-//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet,
-//! but for one that is being resolved, whose packets are taken first. Evicting and making an entry
-//! cost constant time.
+//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet:
+//! those of an unresolved neighbour are taken first. Evicting and making an entry cost constant
+//! time.
 
 use floodwall_base::limits::{REQUESTER_PREFIX_V4, REQUESTER_PREFIX_V6};
 use floodwall_base::{
@@ -291,9 +291,9 @@ impl<A: Address> NeighborTable<A> {
         self.count(iface, after, 1);
     }
 
-    /// A neighbour that is being resolved and gives way to one for this requester: one whose
-    /// requester has two more of them at least, or one more where the neighbour has not answered
-    /// its first solicitation in time. Of the first few only; these are last from now on.
+    /// The neighbour to evict for a new one of this requester: it is being resolved for a requester
+    /// that has at least two more of them than this one, or one more where the first solicitation
+    /// was not answered in time. The [`COMPARED_MAX`] compared at most move to the list's end.
     pub(super) fn over_share(&mut self, iface: IfIndex, requester: u16) -> Option<u32> {
         let own = self.requested_by(iface, requester);
         let list = list_of(iface, NeighborShare::Incomplete);

@@ -69,7 +69,7 @@ fn an_identifier_belongs_to_one_socket_of_a_family_until_it_is_closed() {
 }
 
 #[test]
-fn a_reply_is_heard_from_whom_something_was_asked_and_nothing_else() {
+fn a_reply_is_taken_from_a_host_that_was_pinged_and_from_no_other() {
     let (pool, mut random) = (pool(), Randomness::from_number(1));
     for family in FAMILIES {
         let mut sockets = PingSockets::new(2);

@@ -143,8 +143,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the
-    /// flow with it. Where none is free, one in TIME-WAIT whose record a connection with timestamps
-    /// may replace (RFC 6191): the record is removed and returned.
+    /// flow with it. Where no port is free and the new connection has timestamps, a port in
+    /// TIME-WAIT is reused (RFC 6191): its record is removed and returned.
     fn local_port(
         &mut self,
         lend: &mut TcpContext<'_>,

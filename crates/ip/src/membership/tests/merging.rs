@@ -3,7 +3,7 @@
 use super::*;
 
 both! {
-    merged_filters_hear_whom_one_of_them_hears => merged;
+    merged_filters_accept_each_source_that_one_of_them_accepts => merged;
     changes_of_sources_are_told_as_such => sources_told;
     a_change_of_mode_is_told_by_the_whole_filter => mode_told;
     a_group_left_by_its_last_source_is_over => last_source;

@@ -331,8 +331,8 @@ fn a_handshake_that_later_data_proves_drops_no_earlier_data() {
     }
 }
 
-/// A host with one ephemeral port, whose only connection it has closed and is in TIME-WAIT, and
-/// where that connection's numbers end.
+/// A host with one ephemeral port, which is in TIME-WAIT, and the sequence number at which the
+/// closed connection ended.
 fn one_port_in_time_wait(v6: bool, options: TcpOptionSet, settings: &TcpSettings) -> (Peer, Seq) {
     let config = TcpConfig { ephemeral: 50_000..=50_000, ..small() };
     let mut peer = Peer::with_config(v6, config);
