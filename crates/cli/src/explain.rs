@@ -7,6 +7,7 @@
 //! empty.
 
 pub(crate) mod attack;
+mod attack_facts;
 mod bounds;
 #[cfg(test)]
 mod slow_reader;
@@ -15,6 +16,7 @@ mod tests;
 
 use serde::Serialize;
 
+use self::attack_facts::AttackFacts;
 use crate::rates::ReportDifference;
 
 /// What kind of trouble.
@@ -54,13 +56,16 @@ pub(crate) struct Explanation {
     pub(crate) evidence: Vec<String>,
     /// Events per second, by which findings of one kind are ordered.
     pub(crate) rate: f64,
+    /// Of an attack, what else an operator asks.
+    #[serde(flatten)]
+    pub(crate) attack: Option<AttackFacts>,
 }
 
 impl Explanation {
     fn new(kind: TroubleKind, name: &str, place: impl Into<String>, rate: f64) -> Self {
         let (name, place) = (name.to_owned(), place.into());
         let (sentence, remedy, evidence) = (String::new(), String::new(), Vec::new());
-        Self { kind, name, place, sentence, remedy, evidence, rate }
+        Self { kind, name, place, sentence, remedy, evidence, rate, attack: None }
     }
 
     fn says(mut self, sentence: impl Into<String>) -> Self {
@@ -96,13 +101,25 @@ pub(crate) fn findings(between: &ReportDifference<'_>) -> Vec<Explanation> {
     all
 }
 
+/// What is worst, without its sentence: for narrow terminals.
+pub(crate) fn short_verdict(findings: &[Explanation]) -> String {
+    let Some(first) = findings.first() else { return "fine".to_owned() };
+    let at = if first.place.is_empty() { String::new() } else { format!(" at {}", first.place) };
+    format!("{}: {}{at}{}", first.kind.words(), first.name, others(findings))
+}
+
+/// How many findings there are besides the first.
+fn others(findings: &[Explanation]) -> String {
+    match findings.len().saturating_sub(1) {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    }
+}
+
 /// One sentence about the whole.
 pub(crate) fn verdict(findings: &[Explanation]) -> String {
     let Some(first) = findings.first() else { return "fine: nothing is wrong".to_owned() };
-    let more = match findings.len() - 1 {
-        0 => String::new(),
-        n => format!(" (and {n} more)"),
-    };
+    let more = others(findings);
     let at = if first.place.is_empty() { String::new() } else { format!(" at {}", first.place) };
     format!("{}: {}{at}: {}{more}", first.kind.words(), first.name, first.sentence)
 }

@@ -9,9 +9,11 @@
 //! Bound: two lines a flood (`FloodWatch`), and [`LINE_PRICE`] together; what is held back is
 //! counted in the next line.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use floodwall_base::{Counter, Instant, Price, TokenBucket};
 use floodwall_dispatch::{
-    FloodBegan, FloodCounts, FloodEnded, FloodEvent, FloodKind, FloodWatch, Published,
+    FloodBegan, FloodCounts, FloodEnded, FloodEvent, FloodUnderWay, FloodWatch, Published,
     WorkerCounters,
 };
 use tracing::{info, warn};
@@ -29,9 +31,24 @@ const LINE_PRICE: Price = Price::new(1, 20);
 /// Makes a report of the whole instance; `None` where the workers do not answer.
 pub(crate) type Look = Box<dyn Fn() -> Option<RunReport> + Send>;
 
+/// The floods that are under way, for reports: at most one of each kind, replaced at each look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FloodNote(Arc<Mutex<Vec<FloodUnderWay>>>);
+
+impl FloodNote {
+    pub(crate) fn get(&self) -> Vec<FloodUnderWay> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, floods: Vec<FloodUnderWay>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = floods;
+    }
+}
+
 /// The state between looks.
 pub(crate) struct FloodLog {
     watch: FloodWatch,
+    note: FloodNote,
     look: Look,
     sampler: Sampler,
     /// Whether devices drop packets that no worker counts.
@@ -44,9 +61,10 @@ pub(crate) struct FloodLog {
 }
 
 impl FloodLog {
-    pub(crate) fn new(look: Look, sampler: Sampler, devices_drop: bool) -> Self {
+    pub(crate) fn new(look: Look, sampler: Sampler, devices_drop: bool, note: FloodNote) -> Self {
         Self {
             watch: FloodWatch::default(),
+            note,
             look,
             sampler,
             devices_drop,
@@ -67,15 +85,15 @@ impl FloodLog {
             report = (self.look)();
         }
         if let (true, Some(report)) = (self.devices_drop, &report) {
-            let of = |stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum::<u64>();
-            for kind in FloodKind::ALL {
-                counts.add(kind, explain::attack::at_interface(kind).map(of).sum());
-            }
+            counts
+                .add_devices(|stat| report.devices.iter().filter_map(|d| d.stats.get(stat)).sum());
         }
         for (began, before) in std::mem::take(&mut self.begun) {
             self.began(now, began, before.as_ref(), report.as_ref());
         }
-        for event in self.watch.look(now, &counts) {
+        let events = self.watch.look(now, &counts);
+        self.note.set(self.watch.under_way().collect());
+        for event in events {
             match event {
                 FloodEvent::Began(began) => {
                     let before = report.clone().or_else(|| (self.look)());

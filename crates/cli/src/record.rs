@@ -22,7 +22,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError
 use std::thread;
 use std::time::Duration;
 
-use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Recorder, RecorderConfig};
+use floodwall_device::{
+    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, Recorder, RecorderConfig,
+};
 use floodwall_dispatch::Clock;
 use floodwall_packet::{Burst, PacketList, Pool};
 
@@ -146,6 +148,10 @@ impl Device for RecordedPacket {
 
     fn pending(&self) -> bool {
         self.recorder.pending()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        self.recorder.first_line()
     }
 
     fn ring(&self) -> usize {

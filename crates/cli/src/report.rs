@@ -11,7 +11,7 @@ use std::time::Duration;
 use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
 use floodwall_device::PlacementReport;
 use floodwall_dispatch::{
-    Clock, ControlQueue, CrewReader, PortReport, Published, Shown, WorkerCounters,
+    Clock, ControlQueue, CrewReader, FloodUnderWay, PortReport, Published, Shown, WorkerCounters,
 };
 use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,36 @@ pub(crate) struct RunReport {
     /// Memory that was unlinked and waits until every worker has paused.
     #[serde(default)]
     pub(crate) reclamation: Reclamation,
+    /// The floods that are under way, as the log has them.
+    #[serde(default)]
+    pub(crate) floods: Vec<FloodReport>,
+}
+
+/// A flood that is under way.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FloodReport {
+    /// Its name, as in `explain`.
+    pub(crate) kind: String,
+    /// The uptime at which it began.
+    pub(crate) began_ns: u64,
+    /// The highest rate of refused packets per second.
+    pub(crate) peak_rate: f64,
+    /// Packets refused since then.
+    pub(crate) refused: u64,
+    /// What is served meanwhile as a share of the rate before, where that is known.
+    pub(crate) honest_share: Option<f64>,
+}
+
+impl FloodReport {
+    fn new(flood: &FloodUnderWay, birth: &StartTime) -> Self {
+        Self {
+            kind: flood.kind.name().to_owned(),
+            began_ns: nanos(flood.began.saturating_since(birth.started)),
+            peak_rate: flood.peak,
+            refused: flood.refused,
+            honest_share: flood.honest_share,
+        }
+    }
 }
 
 /// One worker.
@@ -162,6 +192,9 @@ pub(crate) struct DeviceReport {
     pub(crate) addr_info: Vec<AddrInfo>,
     pub(crate) offload: bool,
     pub(crate) stats: BTreeMap<String, u64>,
+    /// Of the program at the interface: `none`, `attached`, or `on-demand` while it is not attached.
+    #[serde(default)]
+    pub(crate) first_line: String,
     /// Packets that wait for the device.
     pub(crate) backlog: usize,
     /// Why it is out of service.
@@ -201,6 +234,7 @@ pub(crate) struct ReportRequest {
     network: NetworkConfig,
     pub(crate) handshakes: Handshakes,
     pub(crate) answers: Vec<AnswerTimes>,
+    pub(crate) floods: Vec<FloodUnderWay>,
 }
 
 /// Neighbours that one report names.
@@ -235,7 +269,8 @@ pub(crate) fn ask(desk: &mut ControlQueue<'_, Shown<Host>>) -> ReportRequest {
         .collect();
     let network = NetworkConfig::of(stack, desk.now);
     let handshakes = Handshakes::of(stack);
-    ReportRequest { ports, neighbours, network, handshakes, answers: Vec::new() }
+    let (answers, floods) = (Vec::new(), Vec::new());
+    ReportRequest { ports, neighbours, network, handshakes, answers, floods }
 }
 
 /// What does not change while the instance runs.
@@ -298,6 +333,7 @@ impl RunReport {
             udp_sockets: asked.handshakes.udp_sockets,
             connections: asked.handshakes.connections,
             reclamation: Reclamation::new(reader, now),
+            floods: asked.floods.iter().map(|flood| FloodReport::new(flood, birth)).collect(),
         }
     }
 }
@@ -400,6 +436,7 @@ fn device(
         addr_info: link.map(|link| link.addr_info.clone()).unwrap_or_default(),
         offload: port.info.offload,
         stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
+        first_line: port.first_line.name().to_owned(),
         backlog: port.backlog,
         error: port.error,
         kernel_half: kernel_half.unwrap_or_default(),

@@ -1,13 +1,18 @@
 //! What `floodwall top` shows: one value, for a terminal and as JSON.
 
-use std::fmt::Write as _;
+mod layout;
+#[cfg(test)]
+mod tests;
 
 use floodwall_dispatch::WorkerCounter;
 use serde::Serialize;
 
+use self::layout::{Column, Section};
+
 use crate::explain::{self, Explanation};
 use crate::output::shown;
 use crate::rates::{ReportDifference, short};
+use crate::report::RunReport;
 use crate::sources::{self, SourceShare};
 
 /// Refusals that are shown.
@@ -61,6 +66,8 @@ pub(crate) struct TopView {
 #[derive(Debug, Serialize)]
 pub(crate) struct TopInterface {
     name: String,
+    /// Of the program at it: `none`, `attached`, or `on-demand` while it is not attached.
+    first_line: String,
     in_packets: f64,
     in_bytes: f64,
     out_packets: f64,
@@ -114,7 +121,8 @@ impl TopView {
         let interfaces = between.interfaces().into_iter().map(|name| {
             let of = |stat| between.device(Some(name), stat);
             TopInterface {
-                name: shown(&name),
+                name: shown_name(name),
+                first_line: first_line(after, name),
                 in_packets: of("rx_packets"),
                 in_bytes: of("rx_bytes"),
                 out_packets: of("tx_packets"),
@@ -151,87 +159,126 @@ impl TopView {
 
     /// For a terminal of so many lines and columns.
     pub(crate) fn text(&self, (lines, columns): (usize, usize)) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "floodwall top, up {:.0} s: {}", self.uptime_seconds, self.verdict);
-        let _ = writeln!(out);
-        let _ = writeln!(
-            out,
-            "{:<16}{:>10}{:>10}{:>10}{:>10}",
-            "INTERFACE", "IN pkt/s", "IN B/s", "OUT pkt/s", "OUT B/s"
-        );
-        for i in &self.interfaces {
-            let rates = [i.in_packets, i.in_bytes, i.out_packets, i.out_bytes].map(short);
-            let [a, b, c, d] = rates;
-            let _ = writeln!(out, "{:<16}{a:>10}{b:>10}{c:>10}{d:>10}", i.name);
-        }
-        self.write_services(&mut out);
-        let _ = writeln!(
-            out,
-            "\n{:<8}{:>6}{:>8}{:>8}{:>10}{:>10}{:>10}",
-            "WORKER", "CORE", "BUSY", "LEFT", "pkt/s", "BACKLOG", "WAITING"
-        );
-        for (n, w) in self.workers.iter().enumerate() {
-            let core = w.core.map_or_else(|| "any".to_owned(), |core| core.to_string());
-            let percent = |part: f64| format!("{:.1} %", part * 100.0);
-            let busy = percent(w.busy);
-            let left = w.left.map_or_else(|| "-".to_owned(), percent);
-            let packets = short(w.packets);
-            let _ = writeln!(
-                out,
-                "{n:<8}{core:>6}{busy:>8}{left:>8}{packets:>10}{:>10}{:>10}",
-                w.backlog, w.waiting
-            );
-        }
-        let _ = writeln!(
-            out,
-            "\nconnections {} of {}, {} opened/s; datagrams read {}/s; grace period p99 {:.3} ms",
+        let (lines, columns) = (lines.max(4), columns.max(20));
+        let mut sections = vec![self.head((lines, columns))];
+        sections.push(Section { rank: 1, ..self.interface_table(columns) });
+        sections.push(Section { rank: 3, ..self.service_table(columns) });
+        sections.push(Section { rank: 4, ..self.worker_table(columns) });
+        let facts = format!(
+            "connections {} of {}, {} opened/s; datagrams read {}/s; grace period p99 {:.3} ms",
             self.connections,
             self.connections_limit,
             short(self.opened_per_second),
             short(self.datagrams_per_second),
             self.grace_period_p99_seconds * 1e3
         );
+        sections.push(Section { title: None, rows: layout::wrap(&facts, columns), rank: 6 });
         if !self.sources.is_empty() {
-            let _ = writeln!(out, "sources: {}", sources::line(&self.sources));
+            let sources = format!("sources: {}", sources::line(&self.sources));
+            sections.push(Section { title: None, rows: layout::wrap(&sources, columns), rank: 5 });
         }
-        for (title, all) in [("REFUSED", &self.refusals), ("AT THE INTERFACE", &self.first_line)] {
-            if all.is_empty() {
-                continue;
-            }
-            let _ = writeln!(out, "\n{title:<28}{:>10}", "pkt/s");
-            for refusal in all {
-                let _ = writeln!(out, "{:<28}{:>10}", refusal.reason, short(refusal.per_second));
-            }
-        }
-        // The verdict stays in sight where the terminal is small.
-        let cut = |line: &str| line.chars().take(columns.max(20)).collect::<String>();
-        let kept: Vec<_> = out.lines().take(lines.max(4)).map(cut).collect();
-        kept.join("\n") + "\n"
+        let refused = refusal_table("REFUSED", &self.refusals, columns);
+        let at_interface = refusal_table("AT THE INTERFACE", &self.first_line, columns);
+        let at_interface = Section { rank: 7, ..at_interface };
+        sections.extend(layout::pair(Section { rank: 2, ..refused }, at_interface, columns));
+        layout::fit(sections, lines).join("\n") + "\n"
     }
 
-    /// A line for each service.
-    fn write_services(&self, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "\n{:<28}{:>10}{:>10}{:>11}{:>11}  QUEUE",
-            "SERVICE", "CONN/s", "DGRAM/s", "REFUSED/s", "COOKIES/s"
-        );
-        for s in &self.services {
-            let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
-            let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "{:<28}{:>10}{:>10}{:>11}{:>11}  {}{limit}",
-                format!("{} {}", s.kind, s.local),
-                rate(s.opened),
-                rate(s.datagrams),
-                short(s.refused),
-                rate(s.cookies),
-                s.queue
-            );
-        }
+    /// The verdict, whole where it takes three lines at most.
+    fn head(&self, (lines, columns): (usize, usize)) -> Section {
+        let up = format!("floodwall top, up {:.0} s", self.uptime_seconds);
+        let whole = layout::wrap(&format!("{up}: {}", self.verdict), columns);
+        let rows = match whole.len() <= 3 && whole.len() * 6 <= lines {
+            true => whole,
+            false => {
+                layout::wrap(&format!("{up}: {}", explain::short_verdict(&self.findings)), columns)
+            }
+        };
+        Section { title: None, rows, rank: 0 }
     }
+
+    fn interface_table(&self, columns: usize) -> Section {
+        let column = |title, rank, of: &dyn Fn(&TopInterface) -> String| Column {
+            title,
+            cells: self.interfaces.iter().map(of).collect(),
+            rank,
+        };
+        let all = vec![
+            column("INTERFACE", 0, &|i| i.name.clone()),
+            column("IN pkt/s", 0, &|i| short(i.in_packets)),
+            column("IN B/s", 2, &|i| short(i.in_bytes)),
+            column("OUT pkt/s", 1, &|i| short(i.out_packets)),
+            column("OUT B/s", 4, &|i| short(i.out_bytes)),
+            column("FIRST LINE", 3, &|i| i.first_line.clone()),
+        ];
+        layout::table(all, columns)
+    }
+
+    fn service_table(&self, columns: usize) -> Section {
+        let column = |title, rank, of: &dyn Fn(&TopService) -> String| Column {
+            title,
+            cells: self.services.iter().map(of).collect(),
+            rank,
+        };
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
+        let queue = |s: &TopService| {
+            let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+            format!("{}{limit}", s.queue)
+        };
+        let all = vec![
+            column("SERVICE", 0, &|s| format!("{} {}", s.kind, s.local)),
+            column("CONN/s", 1, &|s| rate(s.opened)),
+            column("DGRAM/s", 2, &|s| rate(s.datagrams)),
+            column("REFUSED/s", 0, &|s| short(s.refused)),
+            column("COOKIES/s", 4, &|s| rate(s.cookies)),
+            column("QUEUE", 3, &queue),
+        ];
+        layout::table(all, columns)
+    }
+
+    fn worker_table(&self, columns: usize) -> Section {
+        let mut numbers = 0..self.workers.len();
+        let numbers: Vec<_> = numbers.by_ref().map(|n| n.to_string()).collect();
+        let column = |title, rank, of: &dyn Fn(&TopWorker) -> String| Column {
+            title,
+            cells: self.workers.iter().map(of).collect(),
+            rank,
+        };
+        let percent = |part: f64| format!("{:.1} %", part * 100.0);
+        let all = vec![
+            Column { title: "WORKER", cells: numbers, rank: 0 },
+            column("CORE", 4, &|w| {
+                w.core.map_or_else(|| "any".to_owned(), |core| core.to_string())
+            }),
+            column("BUSY", 0, &|w| percent(w.busy)),
+            column("LEFT", 5, &|w| w.left.map_or_else(|| "-".to_owned(), percent)),
+            column("pkt/s", 1, &|w| short(w.packets)),
+            column("BACKLOG", 3, &|w| w.backlog.to_string()),
+            column("WAITING", 2, &|w| w.waiting.to_string()),
+        ];
+        layout::table(all, columns)
+    }
+}
+
+fn refusal_table(title: &'static str, all: &[TopRefusal], columns: usize) -> Section {
+    let reasons = all.iter().map(|refusal| refusal.reason.clone()).collect();
+    let rates = all.iter().map(|refusal| short(refusal.per_second)).collect();
+    let reasons = Column { title, cells: reasons, rank: 0 };
+    layout::table(vec![reasons, Column { title: "pkt/s", cells: rates, rank: 0 }], columns)
+}
+
+/// A name of the system's, in characters of one column each.
+fn shown_name(name: &str) -> String {
+    let name = shown(&name);
+    if name.is_ascii() { name } else { name.escape_default().to_string() }
+}
+
+/// The state of the program at an interface: of its queues, the one that has most of it.
+fn first_line(after: &RunReport, name: &str) -> String {
+    let queues = after.devices.iter().filter(|device| device.ifname == name);
+    let states: Vec<_> = queues.map(|device| device.first_line.as_str()).collect();
+    let known = ["attached", "on-demand"].into_iter().find(|state| states.contains(state));
+    known.unwrap_or("none").to_owned()
 }
 
 fn services(between: &ReportDifference<'_>) -> Vec<TopService> {
@@ -273,34 +320,4 @@ fn workers(between: &ReportDifference<'_>) -> Vec<TopWorker> {
         }
     };
     between.after.workers.iter().enumerate().map(one).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::{DeviceReport, RunReport};
-
-    #[test]
-    fn the_verdict_is_first_and_names_never_control_the_terminal() {
-        let device = |n| DeviceReport {
-            ifname: "fw\x1b[2J0".to_owned(),
-            stats: [("rx_packets".to_owned(), n)].into(),
-            ..DeviceReport::default()
-        };
-        let report = |seconds: u64, n| RunReport {
-            uptime_ns: seconds * 1_000_000_000,
-            devices: vec![device(n)],
-            ..RunReport::default()
-        };
-        let (before, after) = (report(1, 0), report(3, 5000));
-        let view = TopView::of(&ReportDifference::new(&before, &after).unwrap());
-        let text = view.text((50, 80));
-        assert!(text.starts_with("floodwall top, up 3 s: fine"), "{text}");
-        assert!(text.contains("2.50k") && !text.contains('\x1b'), "{text}");
-        let small = view.text((1, 1));
-        assert!(small.lines().all(|line| line.len() <= 20), "{small}");
-        assert_eq!(small.lines().count(), 4, "a small terminal");
-        let json = serde_json::to_value(&view).unwrap();
-        assert_eq!(json["interfaces"][0]["in_packets"], 2500.0);
-    }
 }

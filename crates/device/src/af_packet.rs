@@ -29,6 +29,7 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 use crate::af_xdp::packet_line::PacketLine;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
+use crate::first_line_place::FirstLinePlace;
 use crate::gather::Slices;
 use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
@@ -547,6 +548,14 @@ impl Device for AfPacket {
 
     fn knows_established_flows(&self) -> bool {
         self.line.is_some()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        match self.line.as_ref().map(PacketLine::is_attached) {
+            None => FirstLinePlace::None,
+            Some(true) => FirstLinePlace::Attached,
+            Some(false) => FirstLinePlace::OnDemand,
+        }
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -75,6 +75,7 @@ use crate::af_packet::{AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
+use crate::first_line_place::FirstLinePlace;
 use crate::half_rank::HalfRank;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
@@ -675,6 +676,14 @@ impl Device for AfXdp {
 
     fn knows_established_flows(&self) -> bool {
         self.shared.steering.filter().is_some()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        let steering = &self.shared.steering;
+        match steering.filter().is_some() || steering.cookies().is_some() {
+            true => FirstLinePlace::Attached,
+            false => FirstLinePlace::None,
+        }
     }
 
     fn has_overflowed(&mut self) -> bool {

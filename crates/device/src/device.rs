@@ -10,6 +10,7 @@ use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
 use crate::error::DeviceError;
+use crate::first_line_place::FirstLinePlace;
 use crate::half_rank::HalfRank;
 use crate::stats::DeviceStats;
 use crate::thread_time::ThreadTime;
@@ -130,6 +131,11 @@ pub trait Device: Send {
         false
     }
 
+    /// Whether a program drops or answers packets at the interface at this moment.
+    fn first_line(&self) -> FirstLinePlace {
+        FirstLinePlace::None
+    }
+
     /// Sets the destinations that the stack accepts from now on; called before a packet is sent
     /// that could be answered. Until the first call everything is accepted.
     fn want(&mut self, wanted: &RxFilter) {
@@ -240,6 +246,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn knows_established_flows(&self) -> bool {
         (**self).knows_established_flows()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        (**self).first_line()
     }
 
     fn want(&mut self, wanted: &RxFilter) {

@@ -14,6 +14,7 @@ use floodwall_packet::{Burst, ChecksumState, Class, Offload, PacketBuf, PacketLi
 use crate::copy;
 use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
+use crate::first_line_place::FirstLinePlace;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 
@@ -339,6 +340,10 @@ impl<D: Device> Device for Fault<D> {
     fn pending(&self) -> bool {
         let waits = |d: &FaultDirection| !d.ready.is_empty() || !d.held.is_empty();
         waits(&self.rx) || waits(&self.tx) || self.inner.pending()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        self.inner.first_line()
     }
 
     fn ring(&self) -> usize {

@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod fault;
 mod first_line_mode;
+mod first_line_place;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
@@ -63,6 +64,7 @@ pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use first_line_mode::FirstLineMode;
+pub use first_line_place::FirstLinePlace;
 pub use half_rank::HalfRank;
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};

@@ -98,6 +98,26 @@ impl FloodKind {
         }
     }
 
+    /// The counts of a device, by their names in [`DeviceStats::named`], that are of this kind: what
+    /// a program at the interface does with it before a worker sees it.
+    #[must_use]
+    pub const fn device_counts(self) -> &'static [&'static str] {
+        match self {
+            Self::Syn => &["rx_syns_answered"],
+            Self::NoConnection => &["rx_segments"],
+            Self::ClosedPorts => &["rx_port_closed"],
+            Self::Malformed => &["rx_header_malformed"],
+            Self::Overload => &[
+                "rx_unverified",
+                "rx_service_full",
+                "rx_prefix_full",
+                "rx_flow_full",
+                "rx_flow_prefix_full",
+            ],
+            Self::Udp | Self::Fragments | Self::Icmp | Self::Neighbors => &[],
+        }
+    }
+
     /// The drop reasons that tell it; none where it is told by other counters.
     #[must_use]
     pub const fn reasons(self) -> &'static [DropReason] {
@@ -173,7 +193,15 @@ impl FloodCounts {
         counts
     }
 
-    /// Adds refusals that other counters know, for example a device's.
+    /// Adds what programs at the interfaces dropped or answered; `count` gives the sum over all
+    /// devices of a count by its name.
+    pub fn add_devices(&mut self, count: impl Fn(&str) -> u64) {
+        for kind in FloodKind::ALL {
+            self.add(kind, kind.device_counts().iter().map(|name| count(name)).sum());
+        }
+    }
+
+    /// Adds refusals that other counters know.
     pub fn add(&mut self, kind: FloodKind, n: u64) {
         if let Some(slot) = self.refused.get_mut(kind as usize) {
             *slot += n;
@@ -210,6 +238,22 @@ pub struct FloodEnded {
     /// What was served meanwhile (connections opened, datagrams delivered) as a share of the rate
     /// before, at most 1. `None` where little was served before, and of UDP floods: the
     /// flood's own datagrams are among those delivered.
+    pub honest_share: Option<f64>,
+}
+
+/// A flood that is under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FloodUnderWay {
+    /// Its kind.
+    pub kind: FloodKind,
+    /// The look before the one that saw it first.
+    pub began: Instant,
+    /// The highest rate of refused packets per second so far.
+    pub peak: f64,
+    /// Packets refused so far.
+    pub refused: u64,
+    /// As [`FloodEnded::honest_share`], so far.
     pub honest_share: Option<f64>,
 }
 
@@ -303,6 +347,16 @@ impl FloodWatch {
         events
     }
 
+    /// The floods that are under way as of the last look, at most one of each kind.
+    pub fn under_way(&self) -> impl Iterator<Item = FloodUnderWay> {
+        let open = FloodKind::ALL.into_iter().zip(&self.open);
+        open.filter_map(|(kind, open)| {
+            let open = open.as_ref()?;
+            let FloodEnded { peak, refused, honest_share, .. } = open.ended(kind);
+            Some(FloodUnderWay { kind, began: open.began, peak, refused, honest_share })
+        })
+    }
+
     /// Whether a flood is under way.
     #[must_use]
     pub fn is_flooded(&self) -> bool {
@@ -354,7 +408,10 @@ mod tests {
                 .extend(watch.look(at(second), &counts(kind, refused, 1900 + (second - 19) * 50)));
         }
         assert_eq!(events, [FloodEvent::Began(FloodBegan { kind, rate: 1000.0 })]);
-        assert!(watch.is_flooded());
+        let under_way: Vec<_> = watch.under_way().collect();
+        let [now] = under_way[..] else { panic!("{under_way:?}") };
+        assert_eq!((now.kind, now.began, now.peak, now.refused), (kind, at(19), 1500.0, 4500));
+        assert!(now.honest_share.is_some_and(|share| (0.49..0.52).contains(&share)), "{now:?}");
         let mut events = Vec::new();
         for second in 24..40 {
             events.extend(watch.look(at(second), &counts(kind, 4507, 3000)));
@@ -364,7 +421,7 @@ mod tests {
         assert_eq!(ended.length, Duration::from_secs(4));
         let share = ended.honest_share.unwrap();
         assert!((0.49..0.52).contains(&share), "{share}");
-        assert!(!watch.is_flooded());
+        assert_eq!((watch.is_flooded(), watch.under_way().count()), (false, 0));
     }
 
     #[test]
@@ -401,6 +458,21 @@ mod tests {
         both.add(FloodKind::Overload, 700);
         let began = FloodBegan { kind: FloodKind::Overload, rate: 700.0 };
         assert_eq!(watch.look(at(3), &both), [FloodEvent::Began(began)]);
+    }
+
+    #[test]
+    fn what_ends_at_the_interface_is_of_its_kind_by_counts_that_devices_have() {
+        let known = floodwall_device::DeviceStats::default().named();
+        for kind in FloodKind::ALL {
+            for name in kind.device_counts() {
+                assert!(known.iter().any(|(count, _)| count == name), "{name}");
+            }
+            let mut counted = FloodCounts::default();
+            counted.add_devices(|name| u64::from(kind.device_counts().contains(&name)));
+            let expected = kind.device_counts().len() as u64;
+            assert_eq!(FloodKind::ALL.map(|k| counted.of(k)).iter().sum::<u64>(), expected);
+            assert_eq!(counted.of(kind), expected, "{kind:?}");
+        }
     }
 
     #[test]

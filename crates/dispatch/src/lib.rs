@@ -43,7 +43,8 @@ pub use bell::Bell;
 pub use clock::Clock;
 pub use control::{Control, ControlError, ControlQueue, WorkerCommand};
 pub use flood_watch::{
-    FLOOD_RATE_MIN, FloodBegan, FloodCounts, FloodEnded, FloodEvent, FloodKind, FloodWatch,
+    FLOOD_RATE_MIN, FloodBegan, FloodCounts, FloodEnded, FloodEvent, FloodKind, FloodUnderWay,
+    FloodWatch,
 };
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, HalfRank, Medium, ThreadTime,
+    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, HalfRank, Medium, ThreadTime,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
@@ -65,6 +65,8 @@ pub struct PortReport {
     pub info: DeviceInfo,
     /// What the device carried and lost.
     pub stats: DeviceStats,
+    /// Whether a program drops or answers packets at its interface at this moment.
+    pub first_line: FirstLinePlace,
     /// Packets that wait for it.
     pub backlog: usize,
     /// Why it is out of service, where it is.
@@ -101,6 +103,7 @@ impl Port {
                 Some(device) => device.stats(),
                 None => gone.map(|(stats, _)| *stats).unwrap_or_default(),
             },
+            first_line: self.device.as_ref().map(Device::first_line).unwrap_or_default(),
             backlog: self.backlog.len(),
             error: gone.map(|(_, error)| error.to_string()),
         }

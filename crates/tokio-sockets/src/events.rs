@@ -1,8 +1,10 @@
-//! `NetworkEvents`: what happens to a host, as values: floods, addresses, links, evictions.
+//! `NetworkEvents`: what happens to a host, as values: floods, addresses, leases, links, evictions.
 //!
-//! A thread that looks at the host four times a second is started by the first
+//! A thread that looks at the host four times a second (`watcher.rs`) is started by the first
 //! [`Network::events`] and ends with the network, or with the last subscriber. It asks the workers
-//! for their counters once a second; nothing of it is on the packet path.
+//! for their counters once a second; nothing of it is on the packet path. With feature `tracing`
+//! the same events go to the subscriber that is in force where the network is started (`trace.rs`);
+//! then the thread runs as long as the network.
 //!
 //! # Under flood
 //! Reachable by all that makes events. Bound: [`EVENTS_MAX`] wait for each subscriber. When full
@@ -10,29 +12,22 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
 
-use floodwall_base::{Counter, Counters, DropCounts, Instant, IpCidr};
-use floodwall_dispatch::{
-    Control, FloodCounts, FloodEvent, FloodWatch, Shown, Stop, WorkerCounters,
-};
-use floodwall_stack::Stack;
+use floodwall_base::IpCidr;
+use floodwall_dispatch::FloodEvent;
 use floodwall_sync::lock::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
+use self::watcher::Watcher;
 use crate::error::NetworkError;
-use crate::host::addresses_of;
 use crate::network::{Network, NetworkInner};
+
+#[cfg(feature = "tracing")]
+mod trace;
+mod watcher;
 
 /// Events that may wait for one subscriber.
 pub const EVENTS_MAX: usize = 256;
-/// How often the host is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Every how many looks counters are read.
-const COUNTERS_EVERY: u32 = 4;
-/// How long a worker may take for its answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Something that happened to a host.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,13 +61,43 @@ pub enum NetworkEvent {
         /// Its name.
         interface: String,
     },
-    /// Routers, leases, routes or name servers have changed: read again what you need.
+    /// Packets of up to another size pass an interface's link from now on.
+    Mtu {
+        /// The interface's name.
+        interface: String,
+        /// Bytes of the largest IP packet.
+        mtu: u32,
+    },
+    /// A DHCP server has granted a lease, or another one than before.
+    Leased(HostLease),
+    /// A lease has ended, or was given back.
+    LeaseLost {
+        /// The interface's name.
+        interface: String,
+        /// The address that was leased.
+        address: IpCidr,
+    },
+    /// Routers, routes or name servers have changed: read again what you need.
     Configuration,
     /// Connections were reset to make room for others.
     Evicted {
         /// How many, since the last such event.
         connections: u64,
     },
+}
+
+/// A lease of a DHCP server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct HostLease {
+    /// The interface's name.
+    pub interface: String,
+    /// The leased address.
+    pub address: IpCidr,
+    /// The server: its address, of DHCPv6 its identifier.
+    pub server: String,
+    /// What of the server's offer was left out, and why; a sentence each.
+    pub left_out: Vec<String>,
 }
 
 /// The events that wait for one subscriber.
@@ -106,14 +131,27 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Those that are left; the thread ends where there is none.
-    fn live(&self) -> Vec<Arc<EventQueue>> {
+    /// Those that are left; the thread ends where there is none, unless it `stays`.
+    fn live(&self, stays: bool) -> Vec<Arc<EventQueue>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.0.retain(|queue| queue.strong_count() > 0);
         let live: Vec<_> = all.0.iter().filter_map(Weak::upgrade).collect();
-        all.1 = !live.is_empty();
+        all.1 = stays || !live.is_empty();
         live
     }
+}
+
+/// Starts the thread where a subscriber of `tracing` wants the events.
+///
+/// # Errors
+/// The thread cannot be started.
+#[cfg(feature = "tracing")]
+pub(crate) fn trace(inner: &NetworkInner) -> Result<(), NetworkError> {
+    let Some(log) = trace::EventLog::of_caller() else { return Ok(()) };
+    let mut all = inner.subscribers.all.lock().unwrap_or_else(PoisonError::into_inner);
+    Watcher::new(inner).traced(log).start()?;
+    all.1 = true;
+    Ok(())
 }
 
 /// A subscription to a host's events, from [`Network::events`].
@@ -158,148 +196,12 @@ impl Network {
         let mut all = subscribers.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.0.push(Arc::downgrade(&queue));
         if !all.1 {
-            let watcher = Watcher::new(&self.inner);
-            let system = |source| NetworkError::System { action: "start a thread", source };
-            thread::Builder::new()
-                .name("floodwall-events".to_owned())
-                .spawn(move || watcher.run())
-                .map_err(system)?;
+            Watcher::new(&self.inner).start()?;
             all.1 = true;
         }
         drop(all);
         Ok(NetworkEvents { queue })
     }
-}
-
-/// What of a host is compared between two looks.
-#[derive(Clone, Default, PartialEq)]
-struct HostView {
-    changes: u64,
-    /// Interface, address, whether it was learnt.
-    addresses: Vec<(String, IpCidr, bool)>,
-    up: Vec<(String, bool)>,
-}
-
-/// The thread's state. It does not keep the network alive.
-struct Watcher {
-    subscribers: Arc<Subscribers>,
-    controls: Vec<Control<Shown<Stack>>>,
-    reader: floodwall_dispatch::CrewReader,
-    stop: Stop,
-    seen: Option<HostView>,
-    floods: FloodWatch,
-    evicted: Option<u64>,
-}
-
-impl Watcher {
-    fn new(inner: &NetworkInner) -> Self {
-        Self {
-            subscribers: Arc::clone(&inner.subscribers),
-            controls: inner.controls.clone(),
-            reader: inner.reader.clone(),
-            stop: inner.stop.clone(),
-            seen: None,
-            floods: FloodWatch::default(),
-            evicted: None,
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a thread that has nothing else to do")]
-    fn run(mut self) {
-        let mut looks = 0;
-        loop {
-            let live = self.subscribers.live();
-            if live.is_empty() {
-                return;
-            }
-            if self.stop.is_triggered() {
-                return live.iter().for_each(|queue| queue.end());
-            }
-            let mut events = self.look_at_host();
-            if looks % COUNTERS_EVERY == 0 {
-                events.extend(self.look_at_counters());
-            }
-            for event in &events {
-                live.iter().for_each(|queue| queue.push(event));
-            }
-            drop(live);
-            looks += 1;
-            thread::sleep(LOOK_INTERVAL);
-        }
-    }
-
-    fn look_at_host(&mut self) -> Vec<NetworkEvent> {
-        let Some(control) = self.controls.first() else { return Vec::new() };
-        let view = control.ask(ANSWER_PATIENCE, |desk| {
-            let stack = &desk.engine.engine;
-            let usable = addresses_of(stack, desk.now).into_iter().filter(|a| a.usable);
-            HostView {
-                changes: stack.stats().counters.of(Counter::FloodwallChanges),
-                addresses: usable.map(|a| (a.interface, a.address, a.learnt)).collect(),
-                up: stack.interfaces().iter().map(|i| (i.name.clone(), i.up)).collect(),
-            }
-        });
-        let Ok(view) = view else { return Vec::new() };
-        let before = self.seen.replace(view.clone());
-        before.map_or_else(Vec::new, |before| differences(&before, &view))
-    }
-
-    fn look_at_counters(&mut self) -> Vec<NetworkEvent> {
-        let (mut counters, mut drops) = (Counters::default(), DropCounts::default());
-        let mut now = Instant::from_nanos(0);
-        for control in &self.controls {
-            let asked = control.ask(ANSWER_PATIENCE, |desk| (desk.engine.engine.stats(), desk.now));
-            // What is missing would look like a counter that began anew.
-            let Ok((stats, at)) = asked else { return Vec::new() };
-            counters.merge(&stats.counters);
-            drops.merge(&stats.drops_in);
-            now = now.max(at);
-        }
-        let published = self.reader.read();
-        let loops = WorkerCounters::of_all(published.iter().map(|one| &one.facts));
-        let counts = FloodCounts::new(&counters, &drops, &loops);
-        let mut events: Vec<_> =
-            self.floods.look(now, &counts).into_iter().map(NetworkEvent::Flood).collect();
-        let evicted = [
-            Counter::FloodwallTcpEvictedUnowned,
-            Counter::FloodwallTcpEvictedUnaccepted,
-            Counter::FloodwallTcpEvictedIdle,
-        ];
-        let evicted: u64 = evicted.iter().map(|counter| counters.of(*counter)).sum();
-        let before = self.evicted.replace(evicted).unwrap_or(evicted);
-        if evicted > before {
-            events.push(NetworkEvent::Evicted { connections: evicted - before });
-        }
-        events
-    }
-}
-
-fn differences(before: &HostView, after: &HostView) -> Vec<NetworkEvent> {
-    let mut events = Vec::new();
-    for (interface, up) in &after.up {
-        let was = before.up.iter().find(|(name, _)| name == interface).is_none_or(|(_, up)| *up);
-        let interface = interface.clone();
-        match (was, *up) {
-            (true, false) => events.push(NetworkEvent::LinkDown { interface }),
-            (false, true) => events.push(NetworkEvent::LinkUp { interface }),
-            _ => {}
-        }
-    }
-    for (interface, address, _) in before.addresses.iter().filter(|a| !after.addresses.contains(a))
-    {
-        let (interface, address) = (interface.clone(), *address);
-        events.push(NetworkEvent::AddressLost { interface, address });
-    }
-    for (interface, address, learnt) in
-        after.addresses.iter().filter(|a| !before.addresses.contains(a))
-    {
-        let (interface, address, learnt) = (interface.clone(), *address, *learnt);
-        events.push(NetworkEvent::AddressAdded { interface, address, learnt });
-    }
-    if events.is_empty() && before.changes != after.changes {
-        events.push(NetworkEvent::Configuration);
-    }
-    events
 }
 
 #[cfg(test)]

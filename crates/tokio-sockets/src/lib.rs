@@ -44,7 +44,7 @@ mod udp;
 pub use addrs::{Addrs, Resolver, Resolving, SystemResolver, ToSocketAddrs};
 pub use builder::NetworkBuilder;
 pub use error::NetworkError;
-pub use events::{EVENTS_MAX, NetworkEvent, NetworkEvents};
+pub use events::{EVENTS_MAX, HostLease, NetworkEvent, NetworkEvents};
 pub use host::{HostAddress, HostChangeError, NEIGHBORS_MAX, ROUTES_MAX};
 pub use network::{Network, NetworkStats, WorkerStats};
 pub use tcp::{

@@ -1,17 +1,17 @@
-//! The MTU of a host's links, followed while it runs.
+//! The state and the MTU of a host's links, followed while it runs.
 //!
 //! Started by `network.rs` where a device was opened by its name: a thread that looks at the
 //! system's interfaces four times a second, off the packet path, and tells the control shard what
 //! has changed. Invariants: an interface is looked for in the network namespace in which the device
-//! was opened; a configured MTU is the most that is followed, and an
-//! XDP interface's first one; an interface that is gone keeps its
-//! last one. The thread ends with the network. Devices that a program attaches itself have no name
+//! was opened; a link counts as up until it was seen up for the first time, so that a program may
+//! start before its interface is configured; a configured MTU is the most that is followed, and an
+//! XDP interface's first one; an interface that is gone keeps its last one. The thread ends with the network. Devices that a program attaches itself have no name
 //! that the system knows: their MTU is told by [`Network::set_mtu`].
 
 use std::thread;
 use std::time::Duration;
 
-use floodwall_base::IfIndex;
+use floodwall_base::{IfIndex, Randomness};
 use floodwall_device::LinkState;
 use floodwall_dispatch::{Control, ControlQueue, Shown, Stop, WorkerCommand};
 use floodwall_stack::Stack;
@@ -29,6 +29,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct WatchedLink {
     iface: IfIndex,
     state: LinkState,
+    /// Whether it is up, as the stack knows it; `None` until it was seen up.
+    up: Option<bool>,
     /// The MTU that the stack has.
     mtu: u32,
     /// The most that it may have.
@@ -40,11 +42,12 @@ impl WatchedLink {
     /// thread's network namespace; `None` where no descriptor is left.
     pub(crate) fn new(iface: IfIndex, name: &str, mtu: u32, most: Option<u32>) -> Option<Self> {
         let state = LinkState::new(name).ok()?;
-        Some(Self { iface, state, mtu, mtu_max: most.unwrap_or(u32::MAX) })
+        Some(Self { iface, state, up: None, mtu, mtu_max: most.unwrap_or(u32::MAX) })
     }
 
-    /// Tells the control shard of a changed MTU. What it has no room for is tried at the next look.
+    /// Tells the control shard what has changed. What it has no room for is tried at the next look.
     fn look(&mut self, control: &Control<Shown<Stack>>) {
+        self.look_at_carrier(control);
         let (iface, now) = (self.iface, self.state.mtu().map(|mtu| mtu.min(self.mtu_max)));
         let Some(mtu) = now.filter(|mtu| *mtu != self.mtu) else { return };
         let command = WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
@@ -52,6 +55,27 @@ impl WatchedLink {
         });
         if control.post(command).is_ok() {
             self.mtu = mtu;
+        }
+    }
+}
+
+impl WatchedLink {
+    fn look_at_carrier(&mut self, control: &Control<Shown<Stack>>) {
+        let (iface, up) = (self.iface, self.state.carries());
+        let Some(known) = self.up else {
+            self.up = up.then_some(true);
+            return;
+        };
+        if up == known {
+            return;
+        }
+        let command = WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
+            // For delays, which need not be unpredictable.
+            let mut random = Randomness::from_number(desk.now.as_nanos());
+            desk.engine.engine.set_carrier(iface, up, desk.now, &mut random);
+        });
+        if control.post(command).is_ok() {
+            self.up = Some(up);
         }
     }
 }

@@ -152,6 +152,8 @@ impl Network {
         };
         let network = Self { inner: Arc::new(inner) };
         links::watch(links, crew.control(), network.inner.stop.clone())?;
+        #[cfg(feature = "tracing")]
+        crate::events::trace(&network.inner)?;
         let (control, stop) = (crew.control(), network.inner.stop.clone());
         let wait = move || {
             let _ = ready.send(wait_for(&addresses, &control, &stop));

@@ -4,10 +4,14 @@
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use floodwall_base::Family;
-use floodwall_device::pair;
+use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, MemoryWire, pair};
+use floodwall_packet::{Burst, PacketList, Pool};
 use floodwall_tokio_sockets::{
     FloodEvent, FloodKind, HostChangeError, Network, NetworkEvent, TcpListener, TcpStream,
     UdpSocket,
@@ -164,4 +168,172 @@ async fn the_mtu_of_an_attached_device_can_be_told() {
     assert!(a.set_mtu(&name.interface, 10).await.unwrap_err().to_string().contains("68 to 65535"));
     let none = a.set_mtu("eth77", 1300).await.unwrap_err();
     assert!(matches!(none, HostChangeError::Interface(_)), "{none}");
+}
+
+/// A wire with a program at its interface that answers SYNs, so that no worker sees them.
+struct AnsweringWire {
+    wire: MemoryWire,
+    answered: Arc<AtomicU64>,
+}
+
+impl Device for AnsweringWire {
+    fn info(&self) -> &DeviceInfo {
+        self.wire.info()
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        self.wire.receive(pool, burst)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        self.wire.transmit(packets)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.wire.readiness()
+    }
+
+    fn pending(&self) -> bool {
+        self.wire.pending()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let mut stats = self.wire.stats();
+        stats.rx_syns_answered = self.answered.load(Ordering::Relaxed);
+        stats
+    }
+}
+
+/// A host behind such a wire, and what counts the SYNs.
+async fn answering() -> (Network, Arc<AtomicU64>) {
+    let (wire, _) = pair(64);
+    let answered = Arc::new(AtomicU64::new(7_000_000));
+    let device = AnsweringWire { wire, answered: Arc::clone(&answered) };
+    let builder = Network::builder().attach(device).address("198.18.0.1/24").address("fd00::1/64");
+    (soon(builder.start()).await.unwrap(), answered)
+}
+
+#[tokio::test]
+async fn a_flood_that_ends_at_the_interface_is_an_event() {
+    let (network, answered) = answering().await;
+    let mut events = network.events().unwrap();
+    let flood = tokio::spawn(async move {
+        loop {
+            answered.fetch_add(500, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let began = soon(async {
+        loop {
+            if let Some(NetworkEvent::Flood(FloodEvent::Began(began))) = events.next().await {
+                return began;
+            }
+        }
+    });
+    let began = began.await;
+    assert!(began.kind == FloodKind::Syn && began.rate >= 200.0, "{began:?}");
+    flood.abort();
+    network.shutdown().await.unwrap();
+}
+
+#[cfg(feature = "tracing")]
+mod traced {
+    use std::fmt::{Debug, Write as _};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Collects the host's events: level, and fields as text.
+    #[derive(Clone, Default)]
+    struct Collector(Arc<Mutex<Vec<(Level, String)>>>);
+
+    impl Collector {
+        fn lines(&self) -> MutexGuard<'_, Vec<(Level, String)>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        async fn wait_for(&self, part: &str) -> (Level, String) {
+            soon(async {
+                loop {
+                    let found = self.lines().iter().find(|(_, text)| text.contains(part)).cloned();
+                    if let Some(found) = found {
+                        return found;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+            .await
+        }
+    }
+
+    struct Fields(String);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            let _ = write!(self.0, "{}={value:?} ", field.name());
+        }
+    }
+
+    impl Subscriber for Collector {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "floodwall"
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = Fields(String::new());
+            event.record(&mut fields);
+            self.lines().push((*event.metadata().level(), fields.0));
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// The subscriber where the network is started gets what `Network::events` would give, without
+    /// a subscription.
+    #[tokio::test]
+    async fn what_happens_to_the_host_is_traced_with_levels() {
+        let collector = Collector::default();
+        let guard = tracing::subscriber::set_default(collector.clone());
+        let (network, answered) = answering().await;
+        drop(guard);
+        // The first look is what later ones are compared with.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        for address in ["198.18.9.1/24", "fd09::1/64"] {
+            network.add_address(address, None).await.unwrap();
+            let (level, text) = collector.wait_for(&format!("address={address}")).await;
+            assert!(level == Level::INFO && text.contains("event=\"address_added\""), "{text}");
+        }
+        network.remove_address(ip("198.18.9.1")).await.unwrap();
+        assert_eq!(collector.wait_for("event=\"address_lost\"").await.0, Level::INFO);
+        let name = network.addresses().await.unwrap().last().unwrap().interface.clone();
+        network.set_mtu(&name, 1300).await.unwrap();
+        let (level, text) = collector.wait_for("event=\"mtu\"").await;
+        assert!(level == Level::INFO && text.contains("mtu=1300"), "{text}");
+        let flood = tokio::spawn(async move {
+            loop {
+                answered.fetch_add(500, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let (level, text) = collector.wait_for("event=\"flood_began\"").await;
+        assert!(level == Level::WARN && text.contains("kind=\"SYN flood\""), "{text}");
+        flood.abort();
+        let (level, text) = collector.wait_for("event=\"flood_ended\"").await;
+        assert!(level == Level::INFO && text.contains("peak_rate="), "{text}");
+        network.shutdown().await.unwrap();
+    }
 }

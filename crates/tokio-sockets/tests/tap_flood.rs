@@ -12,8 +12,8 @@
 //! clients and flood share one queue in the kernel and one in the socket, which are full, and each
 //! packet has the same chance of a place. (A late answer has not been seen: it is loss, not delay.)
 //!
-//! And a host's links are followed: the MTU of a TAP, a TUN and a packet socket's interface, while
-//! it runs.
+//! And a host's links are followed while it runs: the MTU of a TAP, a TUN and a packet socket's
+//! interface, and whether they are up.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::pin_to_core;
-use floodwall_tokio_sockets::{Network, NetworkStats, TcpListener, UdpSocket};
+use floodwall_tokio_sockets::{Network, NetworkEvent, NetworkStats, TcpListener, UdpSocket};
 use rustix::thread::UnshareFlags;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
@@ -120,7 +120,24 @@ async fn follows_mtu(device: &str, theirs: &str, n: u8) {
             }
         }
     }
+    follows_link(&network, name).await;
     network.shutdown().await.unwrap();
+}
+
+/// A link that goes down and comes back is an event each time.
+async fn follows_link(network: &Network, name: &str) {
+    let mut events = network.events().unwrap();
+    let mut wait_for = async |wanted: NetworkEvent| {
+        let seen = async { while events.next().await.unwrap() != wanted {} };
+        tokio::time::timeout(PATIENCE, seen).await.expect("an event of the link");
+    };
+    // The first look is what later ones are compared with.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let interface = || name.to_owned();
+    assert!(ip(&format!("link set {name} down")));
+    wait_for(NetworkEvent::LinkDown { interface: interface() }).await;
+    assert!(ip(&format!("link set {name} up")));
+    wait_for(NetworkEvent::LinkUp { interface: interface() }).await;
 }
 
 fn scenario(tap: &'static str, core: Option<usize>) {

@@ -9,7 +9,8 @@ use crate::explain::{self, Explanation, TroubleKind};
 use crate::output;
 use crate::rates::ReportDifference;
 use crate::socket::{client, path};
-use crate::sources;
+use crate::sources::{self, SourceShare};
+use floodwall_dispatch::Clock;
 
 /// Looks twice, and explains.
 pub(crate) fn explain(args: &ExplainArgs) -> Exit {
@@ -43,15 +44,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
             serde_json::json!({ "verdict": verdict, "findings": findings, "sources": sources });
         return output::print_document(&document);
     }
-    let mut text = text(&verdict, &findings);
-    if is_attack {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "\nsources: {}", sources::line(&sources));
-    }
-    output::print(&text)
+    let now = Clock::new().unix_time().as_secs_f64();
+    output::print(&text(&verdict, &findings, &sources, now))
 }
 
-fn text(verdict: &str, findings: &[Explanation]) -> String {
+/// `sources` are of all that arrives; `now` is seconds since 1970.
+fn text(verdict: &str, findings: &[Explanation], sources: &[SourceShare], now: f64) -> String {
     let mut out = format!("{verdict}\n");
     for finding in findings {
         // Writing to a string cannot fail.
@@ -60,6 +58,12 @@ fn text(verdict: &str, findings: &[Explanation]) -> String {
             let _ = writeln!(out, "  where     {}", finding.place);
         }
         let _ = writeln!(out, "  what      {}", finding.sentence);
+        if let Some(attack) = &finding.attack {
+            let _ = writeln!(out, "  since     {}", attack.since(now));
+            let _ = writeln!(out, "  from      {}", sources::line(sources));
+            let _ = writeln!(out, "  costs     {}", attack.costs);
+            let _ = writeln!(out, "  clients   {}", attack.clients);
+        }
         let _ = writeln!(out, "  evidence  {}", finding.evidence.join(", "));
         if !finding.remedy.is_empty() {
             let _ = writeln!(out, "  remedy    {}", finding.remedy);

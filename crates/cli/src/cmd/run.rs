@@ -36,7 +36,7 @@ use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
 use crate::ending::{DRAIN_DEFAULT, Ending};
 use crate::exit::Exit;
-use crate::floods::{FloodLog, Look};
+use crate::floods::{FloodLog, FloodNote, Look};
 use crate::hosted;
 use crate::listeners::Handshakes;
 use crate::log;
@@ -128,7 +128,8 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let outside = (&stop, &keys, args.share_core, make);
     let crew = start_crew(settings, &shards, opened, &cores, outside)?;
     let (each, reader) = (crew.seats().to_vec(), crew.reader());
-    let seats = RunningWorkers { each, reader, answers: Arc::default() };
+    let (answers, floods) = (Arc::default(), FloodNote::default());
+    let seats = RunningWorkers { each, reader, answers, floods };
     ending.set_workers(crew.seats());
     let captures = captures(settings, &seats, &stop);
     let watch = StatWatch {
@@ -137,7 +138,12 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
         links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
         keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
-        floods: FloodLog::new(looks(&birth, &seats), captures.sampler(), devices_drop),
+        floods: FloodLog::new(
+            looks(&birth, &seats),
+            captures.sampler(),
+            devices_drop,
+            seats.floods.clone(),
+        ),
     };
     let watched = stop.clone();
     let watching = spawn_named("watch", move || watch.run(&watched))?;
@@ -343,6 +349,8 @@ struct RunningWorkers {
     reader: CrewReader,
     /// How long each has taken to answer.
     answers: Arc<Mutex<Vec<AnswerTimes>>>,
+    /// The floods that are under way.
+    floods: FloodNote,
 }
 
 /// Starts the workers, and waits until they stand.
@@ -625,6 +633,7 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
     answers.resize_with(took.len(), AnswerTimes::default);
     answers.iter_mut().zip(took).for_each(|(times, took)| times.add(took));
     asked.answers.clone_from(&answers);
+    asked.floods = seats.floods.get();
     Ok(asked)
 }
 

@@ -1,6 +1,6 @@
 //! The kinds of floods, and the counters that tell them.
 
-use super::{Explanation, TroubleKind};
+use super::{AttackFacts, Explanation, TroubleKind};
 use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::{FLOOD_RATE_MIN, FloodKind, WorkerCounter};
 
@@ -17,24 +17,6 @@ pub(super) const TOLD_FLOODS: [FloodKind; 6] = [
     FloodKind::Neighbors,
 ];
 
-/// What programs at an interface do with a flood before a worker sees it, by kind.
-const AT_INTERFACE: [(FloodKind, &str); 9] = [
-    (FloodKind::Syn, "rx_syns_answered"),
-    (FloodKind::NoConnection, "rx_segments"),
-    (FloodKind::ClosedPorts, "rx_port_closed"),
-    (FloodKind::Malformed, "rx_header_malformed"),
-    (FloodKind::Overload, "rx_unverified"),
-    (FloodKind::Overload, "rx_service_full"),
-    (FloodKind::Overload, "rx_prefix_full"),
-    (FloodKind::Overload, "rx_flow_full"),
-    (FloodKind::Overload, "rx_flow_prefix_full"),
-];
-
-/// The counts of devices that are of this kind.
-pub(crate) fn at_interface(kind: FloodKind) -> impl Iterator<Item = &'static str> {
-    AT_INTERFACE.iter().filter(move |(of, _)| *of == kind).map(|(_, stat)| *stat)
-}
-
 /// Every flood that is under way.
 pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all: Vec<_> =
@@ -44,12 +26,15 @@ pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
     if all.is_empty() {
         all.extend(shed(between));
     }
+    for finding in &mut all {
+        finding.attack = Some(AttackFacts::new(between, &finding.name));
+    }
     all
 }
 
 fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explanation> {
     let mut rate: f64 = kind.reasons().iter().map(|reason| between.dropped(reason.name())).sum();
-    rate += at_interface(kind).map(|stat| between.device(None, stat)).sum::<f64>();
+    rate += kind.device_counts().iter().map(|stat| between.device(None, stat)).sum::<f64>();
     if rate < REFUSAL_RATE_MIN {
         return None;
     }
@@ -67,7 +52,8 @@ fn shows_interface(
     between: &ReportDifference<'_>,
     kind: FloodKind,
 ) -> Explanation {
-    at_interface(kind)
+    kind.device_counts()
+        .iter()
         .fold(finding, |finding, stat| finding.shows(stat, between.device(None, stat)))
 }
 
@@ -136,8 +122,9 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
 fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     let unknown = between.worker(WorkerCounter::DropsTriageUnknown);
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
-    let at_interface = at_interface(FloodKind::Overload).map(|stat| between.device(None, stat));
-    let rate = unknown + refusable + at_interface.sum::<f64>();
+    let at_interface = FloodKind::Overload.device_counts().iter();
+    let at_interface: f64 = at_interface.map(|stat| between.device(None, stat)).sum();
+    let rate = unknown + refusable + at_interface;
     if rate < REFUSAL_RATE_MIN {
         return None;
     }

@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 
-use floodwall_dispatch::FloodKind;
+use floodwall_dispatch::{FloodKind, WorkerCounter};
 
-use super::attack::at_interface;
 use super::*;
 use crate::listeners::{ListenerSettings, UdpReport};
-use crate::report::{DeviceReport, DropReport, RunReport};
+use crate::report::{DeviceReport, DropReport, FloodReport, RunReport};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -96,7 +95,7 @@ fn at_rest_and_under_honest_load_nothing_is_claimed() {
 #[test]
 fn the_rules_name_device_counts_that_exist() {
     let counts = floodwall_device::DeviceStats::default().named();
-    let by_kind = FloodKind::ALL.into_iter().flat_map(at_interface);
+    let by_kind = FloodKind::ALL.into_iter().flat_map(FloodKind::device_counts).copied();
     for name in ["rx_ring_full", "rx_no_buffer"].into_iter().chain(by_kind) {
         assert!(counts.iter().any(|(known, _)| *known == name), "{name}");
     }
@@ -211,4 +210,66 @@ fn losses_and_silent_neighbours_are_the_paths() {
     let mut after = later();
     drops(&mut after, "NeighborUnreachable", 40);
     is(&after, TroubleKind::Path, "neighbours", "");
+}
+
+/// Since when it lasts is known from the watch of the instance; each other answer from counters.
+#[test]
+fn an_attack_is_told_with_since_when_its_cost_and_what_clients_notice() {
+    let mut after = later();
+    add(&mut after, &[("TcpExtSyncookiesSent", 400_000), ("TcpExtSyncookiesRecv", 60)]);
+    add(&mut after, &[("TcpRetransSegs", 400), ("UdpInDatagrams", 50)]);
+    for (fact, n) in [(WorkerCounter::TurnNanos, 280_000_000), (WorkerCounter::RxPackets, 400_000)]
+    {
+        after.worker.insert(fact.name().to_owned(), n);
+    }
+    after.devices[0].stats.insert("rx_bytes".to_owned(), 24_000_000);
+    let facts = |after: &RunReport| explained(after)[0].attack.clone().unwrap();
+    let said = facts(&after);
+    assert_eq!((said.since_seconds, said.peak_rate, said.refused), (None, None, None));
+    assert!(said.since(1e9).starts_with("less than two seconds ago"), "{}", said.since(1e9));
+    assert_eq!(
+        said.costs,
+        "14.0 % of a core at the workers, for 200k packets and 12.0M bytes a second (0.70 us a \
+         packet, services included)"
+    );
+    assert_eq!(
+        said.clients,
+        "50.0 connections open and 25.0 datagrams are read a second; 30.0 of the connections open \
+         by a cookie; 10 % of TCP's segments are sent again; no packet of an established flow is \
+         shed"
+    );
+    after.uptime_ns = 203 * SECOND;
+    let flood = |kind: &str| FloodReport {
+        kind: kind.to_owned(),
+        began_ns: 3 * SECOND,
+        peak_rate: 212_000.0,
+        refused: 40_000_000,
+        honest_share: Some(0.98),
+    };
+    after.floods = vec![flood("fragment flood")];
+    assert_eq!(facts(&after).since_seconds, None, "another kind's");
+    after.floods.push(flood("SYN flood"));
+    let said = facts(&after);
+    assert_eq!((said.since_seconds, said.refused), (Some(200.0), Some(40_000_000)));
+    // 2001-09-09 01:46:40 UTC.
+    assert_eq!(
+        said.since(1e9),
+        "01:43:20 UTC, for 200 s; 212k packets a second at most, 40.0M refused in all"
+    );
+    assert!(said.clients.starts_with("98 % of the service before the flood goes on; "), "{said:?}");
+    for (stat, says) in [
+        ("rx_ring_full", "packets a second are lost unseen, any client's"),
+        ("rx_flow_full", "packets a second of established flows over their credit are lost"),
+    ] {
+        let mut after = after.clone();
+        after.devices[0].stats.insert(stat.to_owned(), 40_000);
+        let said = facts(&after);
+        assert!(said.clients.ends_with(says), "{said:?}");
+        assert_eq!(said.costs.contains("end at the interface"), stat == "rx_flow_full");
+    }
+    // What is no attack has none of it.
+    let mut slow = later();
+    slow.udp_sockets[0].full = 900;
+    slow.udp_sockets[0].waiting = 64;
+    assert!(explained(&slow)[0].attack.is_none());
 }

@@ -285,5 +285,7 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     assert_eq!((&first["kind"], &first["name"]), (&"attack".into(), &"SYN flood".into()), "{said}");
     assert!(first["evidence"].to_string().contains("rx_syns_answered"), "{said}");
     running.wait_said("flood begins: SYN flood, ");
+    let top = running.json(&["top", "-n", "1", "--json"]);
+    assert_eq!(top["interfaces"][0]["first_line"], "attached", "{top}");
     quiet(&running);
 }

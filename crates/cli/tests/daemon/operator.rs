@@ -56,6 +56,7 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
     let text = running.text(&["explain", "--seconds", "1"]);
     assert!(text.starts_with("attack: flood of closed ports"), "{text}");
     let top = running.json(&["top", "-n", "1", "--json"]);
+    assert_eq!(top["interfaces"][0]["first_line"], "none", "{top}");
     assert!(top["interfaces"][0]["in_packets"].as_f64().unwrap() > 200.0, "{top}");
     assert_eq!(top["refusals"][0]["reason"], "UdpNoPort", "{top}");
     let services = top["services"].as_array().unwrap();
@@ -66,6 +67,14 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
     let said = running.wait_said("flood begins: flood of closed ports, ");
     assert_eq!(said.matches("flood begins").count(), 1, "{said}");
     assert!(said.contains(" WARN floodwall: flood begins"), "{said}");
+    let said = running.json(&["explain", "--seconds", "1", "--json"]);
+    let first = &said["findings"][0];
+    assert!(first["since_seconds"].as_f64().unwrap() >= 1.0, "{said}");
+    assert!(first["refused"].as_u64().unwrap() > 200, "{said}");
+    let text = running.text(&["explain", "--seconds", "1"]);
+    for part in [" UTC, for ", "  from      10.0.0.0/24 ", "  costs     ", "  clients   "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     done.store(true, Ordering::Relaxed);
     flood.join().unwrap();
     let said = running.wait_said("flood ended: flood of closed ports after ");

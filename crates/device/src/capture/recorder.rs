@@ -16,6 +16,7 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 use super::blocks::{BlockWriter, CaptureDirection, PacketBlock};
 use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
+use crate::first_line_place::FirstLinePlace;
 use crate::stats::DeviceStats;
 
 /// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
@@ -224,6 +225,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
 
     fn pending(&self) -> bool {
         self.inner.pending()
+    }
+
+    fn first_line(&self) -> FirstLinePlace {
+        self.inner.first_line()
     }
 
     fn ring(&self) -> usize {
