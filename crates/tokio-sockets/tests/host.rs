@@ -173,6 +173,8 @@ async fn the_mtu_of_an_attached_device_can_be_told() {
 /// A wire with a program at its interface that answers SYNs, so that no worker sees them.
 struct AnsweringWire {
     wire: MemoryWire,
+    /// The other end, on which no frame arrives.
+    _far: MemoryWire,
     answered: Arc<AtomicU64>,
 }
 
@@ -206,9 +208,9 @@ impl Device for AnsweringWire {
 
 /// A host behind such a wire, and what counts the SYNs.
 async fn answering() -> (Network, Arc<AtomicU64>) {
-    let (wire, _) = pair(64);
+    let (wire, _far) = pair(64);
     let answered = Arc::new(AtomicU64::new(7_000_000));
-    let device = AnsweringWire { wire, answered: Arc::clone(&answered) };
+    let device = AnsweringWire { wire, _far, answered: Arc::clone(&answered) };
     let builder = Network::builder().attach(device).address("198.18.0.1/24").address("fd00::1/64");
     (soon(builder.start()).await.unwrap(), answered)
 }
