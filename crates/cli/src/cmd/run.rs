@@ -127,9 +127,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let outside = (&stop, &keys, args.share_core, make);
     let crew = start_crew(settings, &shards, opened, &cores, outside)?;
-    let (each, reader) = (crew.seats().to_vec(), crew.reader());
-    let (answers, floods) = (Arc::default(), FloodNote::default());
-    let seats = RunningWorkers { each, reader, answers, floods };
+    let seats = RunningWorkers::new(crew.seats().to_vec(), crew.reader());
     ending.set_workers(crew.seats());
     let captures = captures(settings, &seats, &stop);
     let watch = StatWatch {
@@ -138,12 +136,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
         links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
         keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
-        floods: FloodLog::new(
-            looks(&birth, &seats),
-            captures.sampler(),
-            devices_drop,
-            seats.floods.clone(),
-        ),
+        floods: flood_log(&birth, &seats, &captures, devices_drop),
     };
     let watched = stop.clone();
     let watching = spawn_named("watch", move || watch.run(&watched))?;
@@ -178,6 +171,17 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     end_recordings(recordings);
     info!("{}", summary("ended after", &birth, &seats.reader));
     ended.map(drop)
+}
+
+/// What the log says of floods, also noted for reports.
+fn flood_log(
+    birth: &StartTime,
+    seats: &RunningWorkers,
+    captures: &Captures,
+    devices_drop: bool,
+) -> FloodLog {
+    let note = seats.floods.clone();
+    FloodLog::new(looks(birth, seats), captures.sampler(), devices_drop, note)
 }
 
 /// Whether a program at an interface may drop packets before a worker sees them.
@@ -351,6 +355,12 @@ struct RunningWorkers {
     answers: Arc<Mutex<Vec<AnswerTimes>>>,
     /// The floods that are under way.
     floods: FloodNote,
+}
+
+impl RunningWorkers {
+    fn new(each: Vec<WorkerSeat<Shown<Host>>>, reader: CrewReader) -> Self {
+        Self { each, reader, answers: Arc::default(), floods: FloodNote::default() }
+    }
 }
 
 /// Starts the workers, and waits until they stand.
@@ -607,6 +617,9 @@ fn answer(
     match answered {
         Ok(Ok(answer)) => answer.to_string(),
         Ok(Err(why)) => refusal(why),
+        Err(error @ ControlError::Late) => {
+            serde_json::json!({ "error": words(error), "late": true }).to_string()
+        }
         Err(error) => refusal(words(error)),
     }
 }

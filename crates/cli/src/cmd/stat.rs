@@ -65,7 +65,7 @@ pub(crate) fn wait(seconds: u64) {
 }
 
 fn look(args: &StatArgs, socket: &std::path::Path) -> ControlFlow<Exit> {
-    let answer = match client::ask(socket, &ControlRequest::Stat.to_string()) {
+    let answer = match client::ask_patiently(socket, &ControlRequest::Stat.to_string()) {
         Ok(answer) => answer,
         Err(error) => {
             eprintln!("floodwall: {error}");

@@ -20,6 +20,8 @@ const LONG_PATIENCE: Duration = Duration::from_secs(600);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// From how many lines on.
 const TOLD_FROM: usize = 50_000;
+/// How often a worker that has no time is asked; the instance waits a second for it each time.
+const LATE_TRIES: u32 = 5;
 /// Bytes of the longest answer.
 const ANSWER_MAX: u64 = 16 << 20;
 
@@ -32,13 +34,20 @@ pub(crate) enum AskError {
     /// An instance was reached, and refused the request.
     #[error("the instance on {path} refused: {why}", path = .path.display())]
     Refused { path: PathBuf, why: String },
+    /// An instance was reached, and its worker had no time for an answer.
+    #[error(
+        "the instance on {path} is alive, but a worker did not answer in time: other programs have \
+         its core, or it hangs; ask again",
+        path = .path.display()
+    )]
+    Late { path: PathBuf },
 }
 
 impl AskError {
     pub(crate) const fn exit(&self) -> Exit {
         match self {
             Self::Unreachable { .. } => Exit::Unreachable,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { .. } | Self::Late { .. } => Exit::Refused,
         }
     }
 }
@@ -67,9 +76,21 @@ pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskEr
     ask_for(path, request, ANSWER_PATIENCE, |_| {})
 }
 
+/// As [`ask`], and asks again where a worker has no time, so that a busy machine does not end what
+/// looks again and again.
+pub(crate) fn ask_patiently(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
+    for _ in 1..LATE_TRIES {
+        match ask(path, request) {
+            Err(AskError::Late { .. }) => {}
+            answered => return answered,
+        }
+    }
+    ask(path, request)
+}
+
 /// The report of an instance, for humans: its texts are escaped.
 pub(crate) fn report(path: &Path) -> Result<crate::report::RunReport, AskError> {
-    let mut answer = ask(path, &super::request::ControlRequest::Stat.to_string())?;
+    let mut answer = ask_patiently(path, &super::request::ControlRequest::Stat.to_string())?;
     output::harmless(&mut answer);
     serde_json::from_value(answer).map_err(|error| AskError::Refused {
         path: path.to_owned(),
@@ -106,6 +127,9 @@ fn ask_for(
         })?;
     let answer: serde_json::Value = serde_json::from_slice(&text)
         .map_err(|error| refused(format!("its answer makes no sense ({error})")))?;
+    if answer.get("late").is_some() {
+        return Err(AskError::Late { path: path.to_owned() });
+    }
     match answer.get("error").and_then(|error| error.as_str()) {
         Some(why) => Err(refused(why.to_owned())),
         None => Ok(answer),
@@ -159,4 +183,47 @@ fn unreachable(path: &Path, error: &io::Error) -> AskError {
         }
     };
     AskError::Unreachable { path: path.to_owned(), why: why.to_owned(), remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Answers the first requests with these lines, and then no more.
+    fn with_answers<T>(name: &str, answers: &[&str], test: impl FnOnce(&Path) -> T) -> T {
+        let file = format!("fw-client-{name}-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let tested = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for answer in answers {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            });
+            test(&path)
+        });
+        std::fs::remove_file(&path).unwrap();
+        tested
+    }
+
+    #[test]
+    fn a_worker_that_has_no_time_is_asked_again_and_a_refusal_is_final() {
+        let late = "{\"error\": \"the worker did not answer in time\", \"late\": true}\n";
+        let answers = [late, late, "{\"up\": 1}\n"];
+        let asked = with_answers("again", &answers, |path| ask_patiently(path, "stat"));
+        assert_eq!(asked.unwrap()["up"], 1);
+        let answers = [late; LATE_TRIES as usize];
+        let asked = with_answers("late", &answers, |path| ask_patiently(path, "stat"));
+        let error = asked.unwrap_err();
+        assert!(matches!(error, AskError::Late { .. }) && error.exit() == Exit::Refused);
+        let refused = ["{\"error\": \"no\"}\n"];
+        let asked = with_answers("refused", &refused, |path| ask_patiently(path, "stat"));
+        assert!(matches!(asked.unwrap_err(), AskError::Refused { .. }));
+    }
 }

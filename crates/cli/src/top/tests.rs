@@ -1,5 +1,7 @@
 //! What is on the terminal, at several sizes.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::listeners::{ListenerSettings, UdpReport};
 use crate::report::{DeviceReport, DropReport, WorkerReport};
@@ -28,9 +30,12 @@ fn the_verdict_is_first_and_names_never_control_the_terminal() {
     assert_eq!(json["interfaces"][0]["first_line"], "none");
 }
 
-/// A host of two interfaces, three workers and six services, under a flood of SYNs.
-fn flooded() -> TopView {
-    let listener = |at: &str, n: u64| ListenerSettings {
+fn named<const N: usize>(counts: [(&str, u64); N], n: u64) -> BTreeMap<String, u64> {
+    counts.map(|(name, count)| (name.to_owned(), count * n)).into()
+}
+
+fn listener(at: &str, n: u64) -> ListenerSettings {
+    ListenerSettings {
         local: at.parse().unwrap(),
         backlog: 1024,
         half_open: 512,
@@ -40,70 +45,73 @@ fn flooded() -> TopView {
         cookies_valid: 9 * n,
         refused: 40 * n,
         cookie_only: 0,
-    };
-    let device = |ifname: &str, first_line: &str, n: u64| DeviceReport {
+    }
+}
+
+fn device(ifname: &str, first_line: &str, n: u64) -> DeviceReport {
+    let counts = [
+        ("rx_packets", 900_000),
+        ("rx_bytes", 54_000_000),
+        ("tx_packets", 800_000),
+        ("tx_bytes", 48_000_000),
+        ("rx_syns_answered", 300_000),
+        ("rx_segments", 1000),
+        ("rx_unverified", 700),
+    ];
+    DeviceReport {
         ifname: ifname.to_owned(),
         first_line: first_line.to_owned(),
-        stats: [
-            ("rx_packets", 900_000),
-            ("rx_bytes", 54_000_000),
-            ("tx_packets", 800_000),
-            ("tx_bytes", 48_000_000),
-            ("rx_syns_answered", 300_000),
-            ("rx_segments", 1000),
-            ("rx_unverified", 700),
-        ]
-        .map(|(name, count)| (name.to_owned(), count * n))
-        .into(),
+        stats: named(counts, n),
         ..DeviceReport::default()
-    };
-    let worker = |core, n: u64| WorkerReport {
-        core: Some(core),
-        facts: [
-            (WorkerCounter::TurnNanos, SECOND),
-            (WorkerCounter::RxPackets, 450_000),
-            (WorkerCounter::TriageWaiting, 12),
-        ]
-        .map(|(fact, count)| (fact.name().to_owned(), count * n))
-        .into(),
-        ..WorkerReport::default()
-    };
-    let drop = |reason: &str, count| DropReport {
+    }
+}
+
+fn worker(core: usize, n: u64) -> WorkerReport {
+    let facts = [
+        (WorkerCounter::TurnNanos.name(), SECOND),
+        (WorkerCounter::RxPackets.name(), 450_000),
+        (WorkerCounter::TriageWaiting.name(), 12),
+    ];
+    WorkerReport { core: Some(core), facts: named(facts, n), ..WorkerReport::default() }
+}
+
+fn drops(n: u64) -> Vec<DropReport> {
+    let counts = [
+        ("TcpHandshakeRefused", 900),
+        ("TcpNoConnection", 800),
+        ("UdpNoPort", 700),
+        ("FragmentSourceFull", 60),
+        ("IcmpRateLimited", 50),
+        ("IpHeaderChecksum", 40),
+        ("NeighborPendingFull", 30),
+        ("ExtensionMalformed", 20),
+        ("IpVersion", 10),
+    ];
+    let drop = |(reason, count): (&str, u64)| DropReport {
         direction: "in".to_owned(),
         reason: reason.to_owned(),
-        count,
+        count: count * n,
         sentence: String::new(),
     };
+    counts.map(drop).into()
+}
+
+/// A host of three interfaces, three workers and six services, under a flood of SYNs.
+fn flooded() -> TopView {
+    let services = ["[::]:80", "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"];
+    let udp = |port| UdpReport::quiet(format!("[::]:{port}").parse().unwrap());
     let report = |n: u64| RunReport {
         uptime_ns: (100_000 + 2 * n) * SECOND,
-        listeners: ["[::]:80", "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"]
-            .map(|at| listener(at, n))
-            .into(),
-        udp_sockets: (7001..7005)
-            .map(|port| UdpReport::quiet(format!("[::]:{port}").parse().unwrap()))
-            .collect(),
+        listeners: services.map(|at| listener(at, n)).into(),
+        udp_sockets: (7001..7005).map(udp).collect(),
         devices: vec![
             device("enp129s0f0np0v3", "attached", n),
             device("fw0", "on-demand", n),
             device("fw1", "", n),
         ],
         workers: (0..3).map(|core| worker(core, n)).collect(),
-        drops: [
-            ("TcpHandshakeRefused", 900),
-            ("TcpNoConnection", 800),
-            ("UdpNoPort", 700),
-            ("FragmentSourceFull", 60),
-            ("IcmpRateLimited", 50),
-            ("IpHeaderChecksum", 40),
-            ("NeighborPendingFull", 30),
-            ("ExtensionMalformed", 20),
-            ("IpVersion", 10),
-        ]
-        .map(|(reason, count)| drop(reason, count * n))
-        .into(),
-        counters: [("TcpExtSyncookiesSent", 848_484), ("TcpPassiveOpens", 200)]
-            .map(|(name, count)| (name.to_owned(), count * n))
-            .into(),
+        drops: drops(n),
+        counters: named([("TcpExtSyncookiesSent", 848_484), ("TcpPassiveOpens", 200)], n),
         ..RunReport::default()
     };
     let (before, after) = (report(0), report(1));
@@ -171,6 +179,6 @@ fn nothing_is_cut_at_any_size_and_no_line_is_wider_than_the_terminal() {
 #[ignore = "to be looked at"]
 fn pictures() {
     for (lines, columns) in [(24, 80), (40, 120), (15, 40)] {
-        println!("=== {columns}x{lines}\n{}", flooded().text((lines - 1, columns)));
+        eprintln!("=== {columns}x{lines}\n{}", flooded().text((lines - 1, columns)));
     }
 }
