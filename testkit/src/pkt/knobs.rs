@@ -145,7 +145,10 @@ impl Knobs {
             unsent_bytes: None,
             syn_retries: None,
             open_timeout: None,
-            keepalive: Keepalive::default(),
+            keepalive: match profile {
+                Profile::FreeBsd => Keepalive { count: 8, ..Keepalive::default() },
+                Profile::Own | Profile::Linux => Keepalive::default(),
+            },
             receive_most,
             send_most,
             receive_fixed,

@@ -574,6 +574,14 @@ impl Backend for Memory {
     }
 
     fn fields(&mut self, socket: i64) -> Result<BTreeMap<String, i64>, String> {
+        let state = match self.entry(socket).map_err(|Errno(name)| name)?.socket {
+            Socket::Fresh => Some(TcpState::Closed),
+            Socket::Listener(_) => Some(TcpState::Listen),
+            Socket::Connection(_) => None,
+        };
+        if let Some(state) = state {
+            return Ok([("tcpi_state".to_owned(), super::fields::number_of(state))].into());
+        }
         let info = self.info(socket).map_err(|Errno(name)| name)?;
         let entry = self.entry(socket).map_err(|Errno(name)| name)?;
         let (times, taken) = (entry.times, entry.taken);

@@ -8,7 +8,7 @@ mod before;
 
 use std::time::Duration;
 
-use before::{Before, acked, has_sack, is_syn, says, writes};
+use before::{Before, acked, has_sack, is_syn, place, says, writes};
 
 use super::profile::Profile;
 use super::runner::Failure;
@@ -195,7 +195,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         profile: Profile::Linux,
         what: "an urgent byte is not in the stream",
-        why: "it is, in its place (RFC 6093 section 6.2): nothing is taken out",
+        why: "it is, in its place (RFC 6093 section 6): nothing is taken out",
         is: |it| it.call().is_some() && it.gave_more() && it.inbound().any(|s| s.has(URG)),
     },
     Difference {
@@ -328,6 +328,39 @@ pub const DIFFERENCES: &[Difference] = &[
             let again = wants_syn && it.is_early_by().is_some()
                 || !wants_syn && it.failure.what.starts_with("sent S 0:0(0)");
             !of_now && again
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a segment is lost once three are reported behind it, or the window is full",
+        why: "once a quarter of the RTT is over since (RFC 8985 section 6.2), which on a path \
+              without a delay is at once",
+        is: |it| {
+            let again = |(sent, wanted)| {
+                matches!((place(sent), place(wanted)),
+                (Some(sent), Some(wanted)) if sent.1 > 0 && sent.0 < wanted.0)
+            };
+            it.sent().is_some_and(again) && it.last_inbound(has_sack)
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a SYN is repeated with ECN once or more (ecn.maxretries)",
+        why: "without, as on Linux: what drops it may drop it for that (RFC 3168 section 6.1.1.1)",
+        is: |it| {
+            let wanted = it.outbound_wanted().is_some_and(|s| is_syn(s) && s.has(ECE));
+            let sent = it.sent().is_some_and(|(sent, _)| sent.starts_with("S 0:0(0)"));
+            wanted && sent && it.last_outbound().is_some_and(|s| is_syn(s) && s.has(ECE))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "where SYNs cross, ECN is agreed to by the one that has not asked for it",
+        why: "only by a listener, and by one that has asked (RFC 3168 section 6.1.1), as on Linux",
+        is: |it| {
+            let wanted = it.outbound_wanted().is_some_and(|s| s.has(SYN) && s.has(ECE));
+            let asked = it.last_outbound().is_some_and(|s| is_syn(s) && !s.has(ECE));
+            wanted && asked && it.last_inbound(|s| is_syn(s) && s.has(ECE))
         },
     },
     Difference {

@@ -184,6 +184,22 @@ fn freebsds_ways_are_permitted_by_their_cause_alone() {
     let other = "sent S 0:0(0) [Mss(1460)], expected S 0:0(0) [Mss(32)]";
     assert_eq!(of(tiny, "mss 32", other), None);
     assert_eq!(of(&tiny.replace("32", "900"), "mss 900", more), None);
+    let lost = "+0 > . 1:3001(3000) ack 1\n+0 < . 1:1(0) ack 1 win 9 <sack 1001:2001,nop,nop>\n\
+                +0 > . 3001:4001(1000) ack 1\n";
+    let again = "sent . 1:1001(1000) ack 1, expected . 3001:4001(1000) ack 1";
+    assert!(of(lost, "3001:4001", again).unwrap().contains("three are reported"));
+    assert_eq!(of(&lost.replace(" <sack 1001:2001,nop,nop>", ""), "3001:4001", again), None);
+    let later = "sent . 4001:5001(1000) ack 1, expected . 3001:4001(1000) ack 1";
+    assert_eq!(of(lost, "3001:4001", later), None);
+    let twice = "+0 > SEW 0:0(0) <mss 1460>\n+1 > SEW 0:0(0) win 9 <mss 1460>\n";
+    let bare = "sent S 0:0(0) [Mss(1460)], expected SEW 0:0(0) win 9 [Mss(1460)]";
+    assert!(of(twice, "win 9", bare).unwrap().contains("repeated with ECN"));
+    assert_eq!(of(&twice.replace("> SEW 0:0(0) <", "> S 0:0(0) <"), "win 9", bare), None);
+    let both = "+0 > S 0:0(0) <mss 1460>\n+0 < SEW 0:0(0) win 9 <mss 1460>\n\
+                +0 > SE. 0:0(0) ack 1 <mss 1460>\n";
+    assert!(of(both, "ack 1", "?").unwrap().contains("has not asked"));
+    assert_eq!(of(&both.replace("< SEW", "< S"), "ack 1", "?"), None);
+    assert_eq!(of(&both.replace("> S 0", "> SEW 0"), "ack 1", "?"), None);
     let noopt = "+0 setsockopt(3, IPPROTO_TCP, TCP_NOOPT, [1], 4) = 0\n+0 > S 0:0(0) win 9\n";
     let sized = "sent S 0:0(0) win 9 [Mss(1460)], expected S 0:0(0) win 9";
     assert!(of(noopt, "win 9", sized).unwrap().contains("TCP_NOOPT"));
