@@ -245,6 +245,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let half = self.half_open.listen(ListenSettings {
             window: u16::try_from(first).unwrap_or(u16::MAX),
             window_scale: shift_for(settings.receive_bytes),
+            scaling: settings.window_scale,
             mss: (mss[0], mss[1]),
             ecn: settings.ecn,
             sack: settings.sack,

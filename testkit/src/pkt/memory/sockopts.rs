@@ -25,14 +25,15 @@ const GRANTED: &[&str] = &[
     "IP_FREEBIND",
     // A connection gets its port with its peer in any case.
     "IP_BIND_ADDRESS_NO_PORT",
+    // What is sent is copied, as Linux does where it cannot do without; no other flag asks for more.
+    "SO_ZEROCOPY",
     // Whether a packet may be cut on its way is not compared.
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
 ];
 /// Refused, as systems without them do; a script that sets one needs it.
-const MISSING: &[&str] =
-    &["SO_ZEROCOPY", "SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_NOOPT", "TCP_MD5SIG"];
+const MISSING: &[&str] = &["SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_MD5SIG"];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 /// How long a handshake may take where nothing was set, as FreeBSD reports it.
@@ -79,6 +80,11 @@ impl Memory {
             }
             missing if MISSING.contains(&missing) => {
                 return Err(errno(&format!("ENOPROTOOPT: {option} is not supported")));
+            }
+            "TCP_NOOPT" => {
+                let settings = &mut entry.settings;
+                (settings.timestamps, settings.sack) = (value == 0, value == 0);
+                settings.window_scale = value == 0;
             }
             "TCP_CORK" => entry.settings.cork = value != 0,
             "TCP_NOTSENT_LOWAT" => {
