@@ -90,7 +90,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.settle_as(index, now, wants_output);
         if segment.is_none() {
             // Its timer tries again.
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
         }
         Ok((id, segment))
     }
@@ -388,7 +388,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         self.settle_here(id.index, now, wants_output);
         if transmit.is_none() {
-            self.dirty.unlink(id.index);
+            self.dirty.remove(id.index);
         }
         (sent, transmit)
     }
