@@ -192,7 +192,7 @@ pub(crate) struct DeviceReport {
     pub(crate) addr_info: Vec<AddrInfo>,
     pub(crate) offload: bool,
     pub(crate) stats: BTreeMap<String, u64>,
-    /// Of the program at the interface: `none`, `attached`, or `on-demand` while it is not attached.
+    /// Of the program at the interface: `none`, `attached`, or `on-demand` while it is not there.
     #[serde(default)]
     pub(crate) first_line: String,
     /// Packets that wait for the device.

@@ -98,8 +98,8 @@ impl FloodKind {
         }
     }
 
-    /// The counts of a device, by their names in [`DeviceStats::named`], that are of this kind: what
-    /// a program at the interface does with it before a worker sees it.
+    /// The counts of a device (`DeviceStats::named`) that are of this kind: what a program at the
+    /// interface does with it before a worker sees it.
     #[must_use]
     pub const fn device_counts(self) -> &'static [&'static str] {
         match self {

@@ -10,134 +10,32 @@
 //! Reachable by all that makes events. Bound: [`EVENTS_MAX`] wait for each subscriber. When full
 //! the newest are lost, and counted: [`NetworkEvents::lost`].
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use floodwall_base::IpCidr;
-use floodwall_dispatch::FloodEvent;
-use floodwall_sync::lock::{Mutex, PoisonError};
-use tokio::sync::Notify;
+use floodwall_sync::lock::PoisonError;
 
-use self::watcher::Watcher;
+pub use self::event::{HostLease, NetworkEvent};
+pub use self::queue::EVENTS_MAX;
+use self::queue::EventQueue;
+pub(crate) use self::queue::Subscribers;
+use self::watcher::{WatchedHost, Watcher};
 use crate::error::NetworkError;
 use crate::network::{Network, NetworkInner};
 
+mod event;
+mod queue;
 #[cfg(feature = "tracing")]
 mod trace;
 mod watcher;
 
-/// Events that may wait for one subscriber.
-pub const EVENTS_MAX: usize = 256;
-
-/// Something that happened to a host.
-#[derive(Clone, PartialEq, Debug)]
-#[non_exhaustive]
-pub enum NetworkEvent {
-    /// A flood began, or has ended.
-    Flood(FloodEvent),
-    /// The host has a new address that may be used.
-    AddressAdded {
-        /// The interface's name.
-        interface: String,
-        /// The address.
-        address: IpCidr,
-        /// Whether it was learnt from the link.
-        learnt: bool,
-    },
-    /// An address is gone, or may not be used any more.
-    AddressLost {
-        /// The interface's name.
-        interface: String,
-        /// The address.
-        address: IpCidr,
-    },
-    /// An interface is up.
-    LinkUp {
-        /// Its name.
-        interface: String,
-    },
-    /// An interface is down.
-    LinkDown {
-        /// Its name.
-        interface: String,
-    },
-    /// Packets of up to another size pass an interface's link from now on.
-    Mtu {
-        /// The interface's name.
-        interface: String,
-        /// Bytes of the largest IP packet.
-        mtu: u32,
-    },
-    /// A DHCP server has granted a lease, or another one than before.
-    Leased(HostLease),
-    /// A lease has ended, or was given back.
-    LeaseLost {
-        /// The interface's name.
-        interface: String,
-        /// The address that was leased.
-        address: IpCidr,
-    },
-    /// Routers, routes or name servers have changed: read again what you need.
-    Configuration,
-    /// Connections were reset to make room for others.
-    Evicted {
-        /// How many, since the last such event.
-        connections: u64,
-    },
-}
-
-/// A lease of a DHCP server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct HostLease {
-    /// The interface's name.
-    pub interface: String,
-    /// The leased address.
-    pub address: IpCidr,
-    /// The server: its address, of DHCPv6 its identifier.
-    pub server: String,
-    /// What of the server's offer was left out, and why; a sentence each.
-    pub left_out: Vec<String>,
-}
-
-/// The events that wait for one subscriber.
-#[derive(Debug, Default)]
-struct EventQueue {
-    waiting: Mutex<(VecDeque<NetworkEvent>, u64, bool)>,
-    bell: Notify,
-}
-
-impl EventQueue {
-    fn push(&self, event: &NetworkEvent) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        match waiting.0.len() < EVENTS_MAX {
-            true => waiting.0.push_back(event.clone()),
-            false => waiting.1 += 1,
+impl NetworkInner {
+    fn watched(&self) -> WatchedHost {
+        WatchedHost {
+            subscribers: Arc::clone(&self.subscribers),
+            controls: self.controls.clone(),
+            reader: self.reader.clone(),
+            stop: self.stop.clone(),
         }
-        drop(waiting);
-        self.bell.notify_one();
-    }
-
-    fn end(&self) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).2 = true;
-        self.bell.notify_one();
-    }
-}
-
-/// The subscribers of a network, and whether its thread runs.
-#[derive(Debug, Default)]
-pub(crate) struct Subscribers {
-    all: Mutex<(Vec<Weak<EventQueue>>, bool)>,
-}
-
-impl Subscribers {
-    /// Those that are left; the thread ends where there is none, unless it `stays`.
-    fn live(&self, stays: bool) -> Vec<Arc<EventQueue>> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.0.retain(|queue| queue.strong_count() > 0);
-        let live: Vec<_> = all.0.iter().filter_map(Weak::upgrade).collect();
-        all.1 = stays || !live.is_empty();
-        live
     }
 }
 
@@ -149,7 +47,7 @@ impl Subscribers {
 pub(crate) fn trace(inner: &NetworkInner) -> Result<(), NetworkError> {
     let Some(log) = trace::EventLog::of_caller() else { return Ok(()) };
     let mut all = inner.subscribers.all.lock().unwrap_or_else(PoisonError::into_inner);
-    Watcher::new(inner).traced(log).start()?;
+    Watcher::new(inner.watched()).traced(log).start()?;
     all.1 = true;
     Ok(())
 }
@@ -196,7 +94,7 @@ impl Network {
         let mut all = subscribers.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.0.push(Arc::downgrade(&queue));
         if !all.1 {
-            Watcher::new(&self.inner).start()?;
+            Watcher::new(self.inner.watched()).start()?;
             all.1 = true;
         }
         drop(all);

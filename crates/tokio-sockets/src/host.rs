@@ -7,7 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Family, Instant, IpCidr, Randomness};
+use floodwall_base::{Family, IpCidr, Randomness};
 use floodwall_dispatch::{ControlQueue, Shown};
 use floodwall_stack::{
     AddAddress, AddressError, HostRouteError, NeighborReport, RouteReport, Stack,
@@ -16,6 +16,7 @@ use floodwall_tcp::Info;
 use thiserror::Error;
 
 use crate::error::NetworkError;
+use crate::host_address::{HostAddress, addresses_of};
 use crate::network::Network;
 
 /// Routes of each family that [`Network::routes`] returns.
@@ -24,24 +25,6 @@ pub const ROUTES_MAX: usize = 65_536;
 pub const NEIGHBORS_MAX: usize = 4096;
 /// How often [`Network::online`] looks.
 const ONLINE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// One address of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct HostAddress {
-    /// The address with its prefix length.
-    pub address: IpCidr,
-    /// The name of its interface.
-    pub interface: String,
-    /// Whether it may be used: duplicate address detection has passed.
-    pub usable: bool,
-    /// Whether it serves established flows only (RFC 4862).
-    pub deprecated: bool,
-    /// Whether it was learnt from the link, by DHCP or a router.
-    pub learnt: bool,
-    /// How much longer it is valid; `None` for ever.
-    pub valid_for: Option<Duration>,
-}
 
 /// Why a change of the host was refused.
 #[derive(Debug, Error)]
@@ -62,26 +45,6 @@ pub enum HostChangeError {
     /// The network has ended.
     #[error(transparent)]
     Network(#[from] NetworkError),
-}
-
-/// What the host's addresses are, at the control shard.
-pub(crate) fn addresses_of(stack: &Stack, now: Instant) -> Vec<HostAddress> {
-    let mut all = Vec::new();
-    for interface in stack.interfaces() {
-        for address in interface.addresses() {
-            let Some(cidr) = IpCidr::new(address.addr, address.prefix_len) else { continue };
-            let end = address.valid_until.filter(|until| *until != Instant::FAR);
-            all.push(HostAddress {
-                address: cidr,
-                interface: interface.name.clone(),
-                usable: address.state.is_assigned(),
-                deprecated: address.state == floodwall_stack::AddressState::Deprecated,
-                learnt: address.origin.is_of_the_link(),
-                valid_for: end.map(|until| until.saturating_since(now)),
-            });
-        }
-    }
-    all
 }
 
 fn is_global(addr: IpAddr) -> bool {

@@ -35,6 +35,7 @@ mod driver;
 mod error;
 mod events;
 mod host;
+mod host_address;
 mod links;
 mod network;
 mod readiness;
@@ -45,7 +46,8 @@ pub use addrs::{Addrs, Resolver, Resolving, SystemResolver, ToSocketAddrs};
 pub use builder::NetworkBuilder;
 pub use error::NetworkError;
 pub use events::{EVENTS_MAX, HostLease, NetworkEvent, NetworkEvents};
-pub use host::{HostAddress, HostChangeError, NEIGHBORS_MAX, ROUTES_MAX};
+pub use host::{HostChangeError, NEIGHBORS_MAX, ROUTES_MAX};
+pub use host_address::HostAddress;
 pub use network::{Network, NetworkStats, WorkerStats};
 pub use tcp::{
     OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpListener, TcpSocket, TcpStream,

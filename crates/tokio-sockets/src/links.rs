@@ -5,8 +5,9 @@
 //! has changed. Invariants: an interface is looked for in the network namespace in which the device
 //! was opened; a link counts as up until it was seen up for the first time, so that a program may
 //! start before its interface is configured; a configured MTU is the most that is followed, and an
-//! XDP interface's first one; an interface that is gone keeps its last one. The thread ends with the network. Devices that a program attaches itself have no name
-//! that the system knows: their MTU is told by [`Network::set_mtu`].
+//! XDP interface's first one; an interface that is gone keeps its last one. The thread
+//! ends with the network. Devices that a program attaches itself have no name that the system
+//! knows: their MTU is told by [`Network::set_mtu`].
 
 use std::thread;
 use std::time::Duration;

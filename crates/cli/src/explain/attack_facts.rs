@@ -5,7 +5,7 @@
 //! (`floods.rs`), which looks once a second; the rest is compared between the two reports.
 
 use floodwall_base::DropReason;
-use floodwall_dispatch::{FloodKind, WorkerCounter};
+use floodwall_dispatch::{FLOOD_RATE_MIN, FloodKind, WorkerCounter};
 use serde::Serialize;
 
 use crate::rates::{ReportDifference, short};
@@ -69,14 +69,17 @@ impl AttackFacts {
 fn costs(between: &ReportDifference<'_>) -> String {
     let packets = between.worker(WorkerCounter::RxPackets);
     let busy = between.worker(WorkerCounter::TurnNanos) / 1e9;
-    let each = if packets > 0.0 { busy * 1e6 / packets } else { 0.0 };
     let mut all = format!(
-        "{:.1} % of a core at the workers, for {} packets and {} bytes a second ({each:.2} us a \
-         packet, services included)",
+        "{:.1} % of a core at the workers, for {} packets and {} bytes a second",
         busy * 100.0,
         short(packets),
         short(between.device(None, "rx_bytes"))
     );
+    // Of few packets the time is that of all else that a worker does.
+    if packets >= FLOOD_RATE_MIN {
+        let each = busy * 1e6 / packets;
+        all += &format!(" ({each:.2} us a packet, services included)");
+    }
     let counts = FloodKind::ALL.into_iter().flat_map(FloodKind::device_counts);
     let before: f64 = counts.map(|stat| between.device(None, stat)).sum();
     if before > 0.0 {

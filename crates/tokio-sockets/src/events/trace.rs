@@ -9,7 +9,7 @@ use tracing::dispatcher::{self, Dispatch};
 use tracing::subscriber::NoSubscriber;
 use tracing::{info, warn};
 
-use super::{HostLease, NetworkEvent};
+use super::event::{HostLease, NetworkEvent};
 
 /// The subscriber that gets the events.
 pub(super) struct EventLog(Dispatch);

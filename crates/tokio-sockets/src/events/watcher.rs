@@ -14,12 +14,12 @@ use floodwall_dispatch::{
 };
 use floodwall_stack::Stack;
 
+use super::event::{HostLease, NetworkEvent};
+use super::queue::{EventQueue, Subscribers};
 #[cfg(feature = "tracing")]
 use super::trace::EventLog;
-use super::{EventQueue, HostLease, NetworkEvent, Subscribers};
 use crate::error::NetworkError;
-use crate::host::addresses_of;
-use crate::network::NetworkInner;
+use crate::host_address::addresses_of;
 
 /// How often the host is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -39,12 +39,17 @@ struct HostView {
     leases: Vec<HostLease>,
 }
 
-/// The thread's state. It does not keep the network alive.
+/// What is looked at, and the subscribers of its events. It does not keep the network alive.
+pub(super) struct WatchedHost {
+    pub(super) subscribers: Arc<Subscribers>,
+    pub(super) controls: Vec<Control<Shown<Stack>>>,
+    pub(super) reader: floodwall_dispatch::CrewReader,
+    pub(super) stop: Stop,
+}
+
+/// The thread's state.
 pub(super) struct Watcher {
-    subscribers: Arc<Subscribers>,
-    controls: Vec<Control<Shown<Stack>>>,
-    reader: floodwall_dispatch::CrewReader,
-    stop: Stop,
+    host: WatchedHost,
     seen: Option<HostView>,
     floods: FloodWatch,
     evicted: Option<u64>,
@@ -53,12 +58,9 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(inner: &NetworkInner) -> Self {
+    pub(super) fn new(host: WatchedHost) -> Self {
         Self {
-            subscribers: Arc::clone(&inner.subscribers),
-            controls: inner.controls.clone(),
-            reader: inner.reader.clone(),
-            stop: inner.stop.clone(),
+            host,
             seen: None,
             floods: FloodWatch::default(),
             evicted: None,
@@ -105,11 +107,11 @@ impl Watcher {
         let mut looks = 0;
         loop {
             let stays = self.stays();
-            let live = self.subscribers.live(stays);
+            let live = self.host.subscribers.live(stays);
             if live.is_empty() && !stays {
                 return;
             }
-            if self.stop.is_triggered() {
+            if self.host.stop.is_triggered() {
                 return live.iter().for_each(|queue| queue.end());
             }
             let mut events = self.look_at_host();
@@ -124,7 +126,7 @@ impl Watcher {
     }
 
     fn look_at_host(&mut self) -> Vec<NetworkEvent> {
-        let Some(control) = self.controls.first() else { return Vec::new() };
+        let Some(control) = self.host.controls.first() else { return Vec::new() };
         let view = control.ask(ANSWER_PATIENCE, |desk| {
             let stack = &desk.engine.engine;
             let usable = addresses_of(stack, desk.now).into_iter().filter(|a| a.usable);
@@ -147,7 +149,7 @@ impl Watcher {
     fn look_at_counters(&mut self) -> Vec<NetworkEvent> {
         let (mut counters, mut drops) = (Counters::default(), DropCounts::default());
         let (mut ports, mut now) = (Vec::new(), Instant::from_nanos(0));
-        for control in &self.controls {
+        for control in &self.host.controls {
             let asked = control
                 .ask(ANSWER_PATIENCE, |desk| (desk.engine.engine.stats(), desk.ports(), desk.now));
             // What is missing would look like a counter that began anew.
@@ -157,7 +159,7 @@ impl Watcher {
             ports.extend(of_worker);
             now = now.max(at);
         }
-        let published = self.reader.read();
+        let published = self.host.reader.read();
         let loops = WorkerCounters::of_all(published.iter().map(|one| &one.facts));
         let mut counts = FloodCounts::new(&counters, &drops, &loops);
         // What ends at an interface never reaches a worker's counters.
