@@ -28,7 +28,7 @@ use crate::binary::floodwall;
 use crate::client::Echo;
 use crate::command::{Process, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_conserved};
-use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
+use crate::namespace::{inside_alone, inside_then_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
 use crate::syn_flood::callers::{Calls, Lines, call};
 
@@ -468,22 +468,28 @@ fn stands(devices: &'static [&'static str]) -> Option<Vec<Stand>> {
 const SHORT_RATE: u64 = 10_000;
 
 fn short(flood: Flood) {
-    inside_alone(move || {
-        let Some(stands) = stands(&["packet"]) else { return };
-        for four in [true, false] {
-            let length = Duration::from_millis(500);
-            let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
-            for (stand, ours) in stands.iter().zip(&trials).skip(1) {
-                let router = stand.router.name();
-                assert!(
-                    ours.offered > SHORT_RATE as f64 / 2.0,
-                    "{router}, {flood:?}: a flood was there"
-                );
-                assert!(ours.kept >= KEPT_MIN, "{router}, {flood:?}: {:.3} answered", ours.kept);
+    inside_then_alone(
+        || stands(&["packet"]),
+        move |stands| {
+            for four in [true, false] {
+                let length = Duration::from_millis(500);
+                let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
+                for (stand, ours) in stands.iter().zip(&trials).skip(1) {
+                    let router = stand.router.name();
+                    assert!(
+                        ours.offered > SHORT_RATE as f64 / 2.0,
+                        "{router}, {flood:?}: a flood was there"
+                    );
+                    assert!(
+                        ours.kept >= KEPT_MIN,
+                        "{router}, {flood:?}: {:.3} answered",
+                        ours.kept
+                    );
+                }
             }
-        }
-        stands.into_iter().for_each(Stand::end);
-    });
+            stands.into_iter().for_each(Stand::end);
+        },
+    );
 }
 
 #[test]
