@@ -18,8 +18,10 @@ use crate::command::{ip, run};
 /// Which tests are under way. A test that needs the machine for itself waits until no other runs,
 /// and lets others begin meanwhile: several that wait then follow one another, and the machine is
 /// left idle once for all of them.
-static MACHINE: Machine =
-    Machine { users: Mutex::new(Users { shared: 0, alone: false }), left: Condvar::new() };
+static MACHINE: Machine = Machine {
+    users: Mutex::new(Users { shared: 0, alone: false, waiting: 0 }),
+    left: Condvar::new(),
+};
 
 struct Machine {
     users: Mutex<Users>,
@@ -29,7 +31,13 @@ struct Machine {
 struct Users {
     shared: usize,
     alone: bool,
+    /// Tests that wait to be alone.
+    waiting: usize,
 }
+
+/// When so many tests wait to be alone no other test begins: they are harness threads that do
+/// nothing.
+const WAITING_MAX: usize = 3;
 
 /// A test's use of the machine, until dropped.
 struct Use {
@@ -39,15 +47,17 @@ struct Use {
 impl Machine {
     fn shared(&self) -> Use {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = self.left.wait_while(users, |users| users.alone);
+        let free = self.left.wait_while(users, |users| users.alone || users.waiting >= WAITING_MAX);
         free.unwrap_or_else(PoisonError::into_inner).shared += 1;
         Use { alone: false }
     }
 
     fn alone(&self) -> Use {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.waiting += 1;
         let free = self.left.wait_while(users, |users| users.alone || users.shared > 0);
-        free.unwrap_or_else(PoisonError::into_inner).alone = true;
+        let mut users = free.unwrap_or_else(PoisonError::into_inner);
+        (users.alone, users.waiting) = (true, users.waiting - 1);
         Use { alone: true }
     }
 }
