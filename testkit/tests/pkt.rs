@@ -396,6 +396,36 @@ fn words_of_other_suites_are_understood() {
 +0 > P. 11:21(10) ack 1
 "
     );
+    for (text, words) in [
+        (fresh, &[][..]),
+        (bare, &[]),
+        (bare, &["--ip_version=ipv4-mapped-ipv6"]),
+        (&late, &["--tolerance_usecs", "100000"]),
+        (&late, &["--ip_version", "ipv4-mapped-ipv6", "--tolerance_usecs=100000"]),
+        (&errors, &["-D", "CODE=frag_reass_exceeded"]),
+        (&errors, &["-D", "CODE=exceeded_frag_time", "--ip_version=ipv6", "--mtu=1520"]),
+    ] {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let script = parse_with(text, &words).unwrap_or_else(|error| panic!("{text}: {error}"));
+        in_memory(&script).unwrap_or_else(|failure| panic!("{text}: {failure}"));
+    }
+    // An MTU of the command line is that of the family that is played; a script's own is IPv4's.
+    let words = ["--mtu=1520".to_owned()];
+    assert_eq!(parse_with("", &words).unwrap().over_ipv6().mtu(), 1520);
+    assert_eq!(parse("--mtu=1400").unwrap().over_ipv6().mtu(), 1420);
+    assert_eq!(parse("").unwrap().over_ipv6().mtu(), 1520);
+    for (text, near) in
+        [("0 f(\"\\xg1\") = 0", "not supported"), ("0 open(\"\\x1\") = 0", "two digits")]
+    {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(near), "{text}: {error}");
+    }
+    assert!(parse_with("", &["--mtu".to_owned()]).is_err());
+}
+
+/// Pipes, sends that may go without a copy, a queue that drops all, and SYNs without options.
+#[test]
+fn pipes_queues_and_bare_syns_of_other_suites_are_understood() {
     let others = format!(
         "{OPEN}+0 pipe([5, 6]) = 0
 +0 < P. 1:101(100) ack 1 win 9000
@@ -424,34 +454,13 @@ fn words_of_other_suites_are_understood() {
 +0 < S 0:0(0) win 9000 <mss 1000,sackOK,TS val 5 ecr 0,wscale 3,nop>
 +0 > S. 0:0(0) ack 1 <mss 1460>
 ";
-    for (text, words) in [
-        (fresh, &[][..]),
-        (&others, &[]),
-        (states, &[]),
-        (states, &["--ip_version=ipv6", "--mtu=1520"]),
-        (bare, &[]),
-        (bare, &["--ip_version=ipv4-mapped-ipv6"]),
-        (&late, &["--tolerance_usecs", "100000"]),
-        (&late, &["--ip_version", "ipv4-mapped-ipv6", "--tolerance_usecs=100000"]),
-        (&errors, &["-D", "CODE=frag_reass_exceeded"]),
-        (&errors, &["-D", "CODE=exceeded_frag_time", "--ip_version=ipv6", "--mtu=1520"]),
-    ] {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let script = parse_with(text, &words).unwrap_or_else(|error| panic!("{text}: {error}"));
+    for text in [&others, states] {
+        let script = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         in_memory(&script).unwrap_or_else(|failure| panic!("{text}: {failure}"));
     }
-    // An MTU of the command line is that of the family that is played; a script's own is IPv4's.
-    let words = ["--mtu=1520".to_owned()];
-    assert_eq!(parse_with("", &words).unwrap().over_ipv6().mtu(), 1520);
-    assert_eq!(parse("--mtu=1400").unwrap().over_ipv6().mtu(), 1420);
-    assert_eq!(parse("").unwrap().over_ipv6().mtu(), 1520);
-    for (text, near) in
-        [("0 f(\"\\xg1\") = 0", "not supported"), ("0 open(\"\\x1\") = 0", "two digits")]
-    {
-        let error = parse(text).unwrap_err().to_string();
-        assert!(error.contains(near), "{text}: {error}");
-    }
-    assert!(parse_with("", &["--mtu".to_owned()]).is_err());
+    let words = ["--ip_version=ipv6".to_owned(), "--mtu=1520".to_owned()];
+    let script = parse_with(states, &words).unwrap_or_else(|error| panic!("{error}"));
+    in_memory(&script).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// What a connection has waited for, and what was lost of what it sent, as Linux counts them.

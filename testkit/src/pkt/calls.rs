@@ -194,10 +194,7 @@ impl<'a> Player<'a> {
         match call.name.as_str() {
             "poll" => return self.poll(call),
             "epoll_create" | "open" => return Ok(Ok(0)),
-            "pipe" => {
-                self.files.extend(numbers(call.args.first()));
-                return Ok(Ok(0));
-            }
+            "pipe" => return Ok(Ok(self.pipe(call))),
             "epoll_ctl" => return self.watch(call),
             "epoll_wait" => return self.watched(call),
             "close" if self.epolls.remove(&number(0)?).is_some() => return Ok(Ok(0)),
@@ -248,6 +245,12 @@ impl<'a> Player<'a> {
             self.connecting = waits.then_some(socket);
         }
         Ok(result)
+    }
+
+    /// `pipe([one end, the other])`: both are files, whose bytes are nowhere.
+    fn pipe(&mut self, call: &SocketCall) -> i64 {
+        self.files.extend(numbers(call.args.first()));
+        0
     }
 
     /// Whether messages say how much waits behind them (`TCP_INQ`).

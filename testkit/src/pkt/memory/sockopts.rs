@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, TcpState};
+use floodwall_tcp::{Acknowledge, Algorithm, TcpSettings, TcpState};
 
 use super::super::calls::number_of;
 use super::super::profile::Profile;
@@ -25,7 +25,7 @@ const GRANTED: &[&str] = &[
     "IP_FREEBIND",
     // A connection gets its port with its peer in any case.
     "IP_BIND_ADDRESS_NO_PORT",
-    // What is sent is copied, as Linux does where it cannot do without; no other flag asks for more.
+    // What is sent is copied, as Linux does where it must; no other flag asks for more.
     "SO_ZEROCOPY",
     // Whether a packet may be cut on its way is not compared.
     "IP_MTU_DISCOVER",
@@ -81,11 +81,7 @@ impl Memory {
             missing if MISSING.contains(&missing) => {
                 return Err(errno(&format!("ENOPROTOOPT: {option} is not supported")));
             }
-            "TCP_NOOPT" => {
-                let settings = &mut entry.settings;
-                (settings.timestamps, settings.sack) = (value == 0, value == 0);
-                settings.window_scale = value == 0;
-            }
+            "TCP_NOOPT" => set_options(&mut entry.settings, value == 0),
             "TCP_CORK" => entry.settings.cork = value != 0,
             "TCP_NOTSENT_LOWAT" => {
                 let is_bound = number > 0 && number < u32::MAX;
@@ -211,6 +207,11 @@ pub(in super::super) fn algorithm_of(name: &str) -> Option<Algorithm> {
         "cubic" => Some(Algorithm::Cubic),
         _ => None,
     }
+}
+
+/// Whether SYNs have options; the segment size they have in any case.
+const fn set_options(settings: &mut TcpSettings, on: bool) {
+    (settings.timestamps, settings.sack, settings.window_scale) = (on, on, on);
 }
 
 fn unknown() -> Errno {
