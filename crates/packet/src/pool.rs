@@ -423,11 +423,24 @@ impl Pool {
     /// As [`Pool::alloc_for`], with `front` bytes of headroom, as far as the class has so many
     /// beside `len`.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn alloc_behind(&self, front: usize, len: usize) -> Option<PacketBuf> {
         let packet = self.alloc_for(len)?;
         packet.move_back(front, len);
         Some(packet)
+    }
+
+    /// As [`Pool::alloc_behind`], with `len` bytes that `write` writes, and what that returns.
+    #[inline]
+    pub fn alloc_written<R>(
+        &self,
+        front: usize,
+        len: usize,
+        write: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<(PacketBuf, R)> {
+        let mut packet = self.alloc_behind(front, len)?;
+        let written = write(packet.lay_out_behind(len));
+        Some((packet, written))
     }
 
     /// A packet of `front + len` bytes for the caller to write through [`PacketBuf::first_mut`]:

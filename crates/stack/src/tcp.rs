@@ -438,12 +438,16 @@ impl Stack {
     ) -> Result<(), PacketBuf> {
         let (len, total) = (packet.len(), packet.len() + A::HEADER_LEN);
         let fits = matches!(path, Ok(OutputPath::Via { mtu, .. }) if total <= mtu as usize);
-        let heads = self.sockets.path_cache.heads(ends, zone, marks, cx.now);
+        let heads = path.ok().and_then(|_| self.sockets.path_cache.heads(ends, zone, marks));
         let Some(heads) = heads.filter(|_| fits) else { return Err(packet) };
-        let heads_len = heads.headers.len();
-        let mut packet = packet.push_header(cx.pool, heads_len)?;
-        if let Some(front) = packet.front_mut(heads_len) {
+        let (heads_len, mut packet) = (heads.headers.len(), packet);
+        if let Some(front) = packet.prepend(heads_len) {
             heads.headers.write(front, len);
+        } else {
+            packet = packet.push_header(cx.pool, heads_len)?;
+            if let Some(front) = packet.front_mut(heads_len) {
+                heads.headers.write(front, len);
+            }
         }
         packet.set_iface(heads.iface);
         self.originate::<A>(total);

@@ -157,6 +157,12 @@ pub(crate) struct ConnectionMemory {
     /// The current limit: `most`, or what other users leave.
     limit: u64,
     most: u64,
+    /// Less than this in use is little.
+    little: u64,
+    /// What each half of a connection may hold until more is in use.
+    allowed_of_little: u32,
+    /// More than this in use is crowded.
+    crowded_above: u64,
     /// True bytes of the pool's frames, once known.
     frames: Option<u64>,
     held: u64,
@@ -181,9 +187,12 @@ impl ConnectionMemory {
         let lists = IndexLists::new(connections, 2 * connections);
         let shares = Shares::new(connections, 1, key);
         let unweighed = IndexLists::new(connections, 1);
-        Self {
+        let mut memory = Self {
             limit,
             most: limit,
+            little: 0,
+            allowed_of_little: 0,
+            crowded_above: 0,
             frames: None,
             held: 0,
             contested: false,
@@ -192,7 +201,9 @@ impl ConnectionMemory {
             shares,
             lists,
             unweighed,
-        }
+        };
+        memory.set_limit(limit);
+        memory
     }
 
     /// The same where whichever connection takes memory first keeps it, unless `is_fair`.
@@ -226,7 +237,20 @@ impl ConnectionMemory {
     /// Limits the total to `limit`.
     pub(crate) fn limit(&mut self, limit: u64) {
         self.most = self.most.min(limit);
-        self.limit = self.limit.min(limit);
+        self.set_limit(self.limit.min(limit));
+    }
+
+    /// Sets the current limit, and what follows from it.
+    fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.little = limit / LITTLE_DIVISOR;
+        self.crowded_above = limit - limit / CROWDED_BELOW.1 * CROWDED_BELOW.0;
+        let free = limit - self.little;
+        let usual = (free - limit / OTHERS_DIVISOR) / FREE_DIVISOR;
+        let grown = (free - limit / KEPT_DIVISOR) / FREE_DIVISOR;
+        let both = usual.min(u64::from(HALF_LIMIT_FIRST)).max(grown);
+        self.allowed_of_little = both.min(u64::from(u32::MAX)) as u32;
+        self.allowed_of_little = self.allowed_of_little.max(HALF_FLOOR);
     }
 
     /// Limits the total to its part of the pool's frames, so that packets can still arrive.
@@ -246,7 +270,7 @@ impl ConnectionMemory {
         // Connections may exceed their limit by some, which is not reserved twice.
         let left = frames.saturating_sub(frames / PACKETS_KEPT_DIVISOR + others);
         let left = left - left.div_ceil(TCP_MEMORY_EXCESS_DIVISOR + 1);
-        self.limit = left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most);
+        self.set_limit(left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most));
     }
 
     /// Whether other users hold so much that the limit of connections is lowered.
@@ -276,11 +300,16 @@ impl ConnectionMemory {
             return false;
         }
         self.held = (self.held + u64::from(held)).saturating_sub(u64::from(before));
-        holder.owed = holder.owed.saturating_sub(before.saturating_sub(held));
-        if before == 0 || held < before && holder.owed == 0 {
-            (holder.since, holder.owed, holder.turned) = (now, held, true);
-        }
-        if before == 0 || held < before {
+        if before == 0 {
+            (holder.since, holder.owed, holder.turned, holder.moved) = (now, held, true, now);
+        } else if held == 0 && holder.weighed == 0 && self.held < self.limit / PLENTY_DIVISOR {
+            // Shares and lists never knew it; all else begins anew with what it holds next.
+            return false;
+        } else if held < before {
+            holder.owed = holder.owed.saturating_sub(before - held);
+            if holder.owed == 0 {
+                (holder.since, holder.owed, holder.turned) = (now, held, true);
+            }
             holder.moved = now;
         }
         let is_small = held <= HALF_FLOOR && holder.weighed <= HALF_FLOOR;
@@ -340,13 +369,8 @@ impl ConnectionMemory {
     /// What the connection at `index` may currently hold.
     #[inline(always)]
     pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
-        if self.held < self.limit / LITTLE_DIVISOR {
-            let free = self.limit - self.held;
-            let usual = (free - self.limit / OTHERS_DIVISOR) / FREE_DIVISOR;
-            let grown = (free - self.limit / KEPT_DIVISOR) / FREE_DIVISOR;
-            let both = usual.min(u64::from(HALF_LIMIT_FIRST)).max(grown);
-            let both = both.min(u64::from(u32::MAX)) as u32;
-            let both = both.max(HALF_FLOOR);
+        if self.held < self.little {
+            let both = self.allowed_of_little;
             return ConnectionAllowance { receive: both, send: both, is_scarce: false };
         }
         self.allowance_of_share(index)
@@ -428,7 +452,7 @@ impl ConnectionMemory {
     /// Whether memory is crowded, so that a connection may have to be ended.
     #[inline]
     pub(crate) const fn is_crowded(&self) -> bool {
-        self.limit.saturating_sub(self.held) < self.limit / CROWDED_BELOW.1 * CROWDED_BELOW.0
+        self.held > self.crowded_above
     }
 
     const fn is_short(&self) -> bool {

@@ -3,7 +3,7 @@
 //! long cable behind a router.
 //!
 //! Claims: no download is reset, and it keeps 85 % of the goodput that it has alone, in the same
-//! run (90 is the aim, and what it had: docs/benchmarks.md). That takes minutes:
+//! run (90 is the aim, and what it had: docs/benchmarks/floods.md). That takes minutes:
 //! `FLOODWALL_DEEP=1`; by default it is not reset beside 64.
 
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]

@@ -114,7 +114,7 @@ fn costs(path: &Path) -> Result<CostTable, String> {
     text.parse().map_err(|error: ParseCostError| error.to_string())
 }
 
-/// The figure that is published for a floor, in the words of `docs/benchmarks.md`.
+/// The figure that is published for a floor, in the words of `docs/benchmarks/floods.md`.
 const fn published(floor: Criterion) -> &'static str {
     match floor {
         Criterion::Answered => "99.3 to 100 % at worst, both families",
@@ -147,8 +147,8 @@ fn page(report: &Report) -> HtmlPage {
         .collect();
     page.table("", &["", "floor", "guaranteed", "measured", "published"], &rows);
     page.note(
-        "Published: over the memory wire, on shared machines (docs/benchmarks.md); empty where no \
-         figure beyond the guarantee is published.",
+        "Published: over the memory wire, on shared machines (docs/benchmarks/floods.md); empty \
+         where no figure beyond the guarantee is published.",
     );
     page.heading("Answers to honest clients");
     let honest = report.phases.iter().flat_map(|phase| {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn published_figures_are_those_of_the_document() {
-        let text = include_str!("../../../../docs/benchmarks.md");
+        let text = include_str!("../../../../docs/benchmarks/floods.md");
         let floors = [
             Criterion::Answered,
             Criterion::Offered,

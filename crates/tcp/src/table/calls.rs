@@ -90,7 +90,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.settle_as(index, now, wants_output);
         if segment.is_none() {
             // Its timer tries again.
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
         }
         Ok((id, segment))
     }
@@ -245,6 +245,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let half = self.half_open.listen(ListenSettings {
             window: u16::try_from(first).unwrap_or(u16::MAX),
             window_scale: shift_for(settings.receive_bytes),
+            scaling: settings.window_scale,
             mss: (mss[0], mss[1]),
             ecn: settings.ecn,
             sack: settings.sack,
@@ -387,7 +388,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         self.settle_here(id.index, now, wants_output);
         if transmit.is_none() {
-            self.dirty.unlink(id.index);
+            self.dirty.remove(id.index);
         }
         (sent, transmit)
     }
