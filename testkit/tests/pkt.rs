@@ -423,6 +423,46 @@ fn words_of_other_suites_are_understood() {
     assert!(parse_with("", &["--mtu".to_owned()]).is_err());
 }
 
+/// Pipes, sends that may go without a copy, a queue that drops all, and SYNs without options.
+#[test]
+fn pipes_queues_and_bare_syns_of_other_suites_are_understood() {
+    let others = format!(
+        "{OPEN}+0 pipe([5, 6]) = 0
++0 < P. 1:101(100) ack 1 win 9000
++0 > . 1:1(0) ack 101
++0 %{{ assert tcpi_bytes_received == 100 }}%
++0 splice(4, NULL, 6, NULL, 60, 0) = 60
++0 %{{ assert tcpi_bytes_received == 100 }}%
++0 read(4, ..., 100) = 40
++0 close(5) = 0
++0 setsockopt(4, SOL_SOCKET, SO_ZEROCOPY, [1], 4) = 0
++0 send(4, ..., 10, MSG_ZEROCOPY) = 10
++0 > P. 1:11(10) ack 101
++0 < . 101:101(0) ack 11 win 9000
++0 `tc qdisc add dev tun0 root pfifo limit 0`
++0 write(4, ..., 10) = 10
++0 `tc qdisc del dev tun0 root`
++.1~+.4 > P. 11:21(10) ack 101
+"
+    );
+    let states = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 %{ assert tcpi_state == TCPI_CLOSED }%
++0 setsockopt(3, IPPROTO_TCP, TCP_NOOPT, [1], 4) = 0
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 %{ assert tcpi_state == TCPI_LISTEN }%
++0 < S 0:0(0) win 9000 <mss 1000,sackOK,TS val 5 ecr 0,wscale 3,nop>
++0 > S. 0:0(0) ack 1 <mss 1460>
+";
+    for text in [&others, states] {
+        let script = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        in_memory(&script).unwrap_or_else(|failure| panic!("{text}: {failure}"));
+    }
+    let words = ["--ip_version=ipv6".to_owned(), "--mtu=1520".to_owned()];
+    let script = parse_with(states, &words).unwrap_or_else(|error| panic!("{error}"));
+    in_memory(&script).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// What a connection has waited for, and what was lost of what it sent, as Linux counts them.
 #[test]
 fn a_connections_times_and_losses_are_those_of_tcp_info() {

@@ -84,10 +84,27 @@ fn an_icmp_message_of_another_type_is_dropped() {
         let packet = icmp(Family::V6, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
         rig().packet_is_dropped(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }
-    // An echo request with a code is none.
-    for (family, kind) in [(Family::V4, 8), (Family::V6, 128)] {
+    // An echo reply with a code is none.
+    for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
         let packet = icmp(family, vec![kind, 1, 0, 0, 0, 0, 0, 1]);
         rig().packet_is_dropped("code 1", &packet, DropReason::IcmpTypeUnknown, None);
+    }
+}
+
+/// As Linux does. RFC 792 and RFC 4443 section 4.1 have no code but 0, and no rule for another.
+#[test]
+fn an_echo_request_with_a_code_is_answered_with_it() {
+    for (family, request, reply) in [(Family::V4, 8, 0), (Family::V6, 128, 129)] {
+        for code in [0, 1, 255] {
+            let packet = icmp(family, vec![request, code, 0, 0, 0, 7, 0, 1, 9]);
+            let answers = rig().lives(&format!("{family:?} {code}"), &from_peer(&packet));
+            let sent = Sent::of(&answers[0]);
+            let to = (sent.from, sent.to);
+            assert_eq!((answers.len(), to), (1, (addr(family, HOST), addr(family, PEER))));
+            let icmp = sent.icmp();
+            assert_eq!((icmp.kind, icmp.code), (reply, code), "{family:?}");
+            assert_eq!((icmp.word, &icmp.body[..]), (0x0007_0001, &[9][..]));
+        }
     }
 }
 

@@ -69,6 +69,13 @@ impl Drop for Cable {
     }
 }
 
+/// A network namespace of this thread's own, with its loopback up.
+#[cfg(test)]
+pub(crate) fn enter_namespace() -> io::Result<()> {
+    apart()?;
+    ip("link set lo up")
+}
+
 /// A namespace of this thread's own.
 fn apart() -> io::Result<i32> {
     #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]

@@ -211,6 +211,16 @@ impl PacketBuf {
         d.total.set(all);
     }
 
+    /// Gives a fresh chunk its bytes: `len` behind its headroom, which are there, as
+    /// [`PacketBuf::move_back`] has seen to.
+    #[inline(always)]
+    pub(crate) fn lay_out_behind(&mut self, len: usize) -> &mut [u8] {
+        self.lay_out(0, len);
+        // SAFETY: it is fresh, so that no reference exists, and `&mut self` keeps others of this
+        // handle away; `lay_out` has set the length.
+        unsafe { chunk_bytes_mut(self.descriptor()) }
+    }
+
     /// Moves an empty chunk's start back to `front` bytes of headroom, as far as `len` bytes will
     /// still fit behind.
     #[inline]
@@ -459,7 +469,17 @@ impl PacketBuf {
     /// reference the frame that it borrows from, since that cannot be used again before. What a
     /// queue of shared packets must count, or one that is not read pins the pool.
     #[must_use]
+    #[inline]
     pub fn held_size(&self) -> u32 {
+        let d = self.descriptor();
+        if d.chain.get().is_null() {
+            return held_size(d);
+        }
+        self.held_size_of_chain()
+    }
+
+    #[inline(never)]
+    fn held_size_of_chain(&self) -> u32 {
         BufLinks::of(self.descriptor()).map(held_size).sum()
     }
 
@@ -741,7 +761,7 @@ fn release_one(d: &Descriptor) {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn release_reference(d: &Descriptor) {
     // SAFETY: the owner is valid until this reference's count is given up, just below. A descriptor
     // that is home names no owner, so that this can happen once only.

@@ -34,6 +34,7 @@ use crate::tcp::wall_clock::WallClock;
 use crate::triage::recent_peers::RecentPeers;
 use crate::triage::scratch::TriageScratch;
 use crate::watched::Watched;
+use crate::work_snapshot::WorkSnapshot;
 use floodwall_remote::RemoteShard;
 
 /// The tables of one address family.
@@ -147,6 +148,10 @@ pub(crate) struct BurstState {
     pub(crate) follow: GroFlow,
     /// The connection of the burst's last segment that was predicted.
     pub(crate) predicted: u32,
+    /// Packets of the burst that were read in one go.
+    pub(crate) in_one_go: u32,
+    /// The counters before the first packet of the burst that was not.
+    pub(crate) general: Option<WorkSnapshot>,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
 }
@@ -172,6 +177,8 @@ impl Default for BurstState {
             more_arrives: false,
             follow: GroFlow::default(),
             predicted: Self::NO_CONNECTION,
+            in_one_go: 0,
+            general: None,
             loopback: PacketList::new(),
         }
     }

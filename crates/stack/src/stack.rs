@@ -189,7 +189,7 @@ impl Stack {
     pub(crate) fn receive(&mut self, cx: &mut RoundContext<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.begin(cx.now);
-        let before = self.marks();
+        let start = self.begin_burst();
         // Counted before the loop: even if it ends early, all of them have arrived.
         self.stats.outcomes.received += arrived.len() as u64;
         let mut behind = arrived.len();
@@ -205,13 +205,16 @@ impl Stack {
             self.burst.more_arrives = behind > 0;
             self.input(cx, packet);
         }
-        self.tcp_end_burst(cx);
+        if looped > 0 {
+            self.tcp_end_burst(cx);
+        }
         self.forward_all(cx);
-        self.effort_since(&before)
+        self.effort_of_burst(&start)
     }
 
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. This
     /// runs every turn: parts are asked only after they have changed.
+    #[inline]
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
         let has_changed = self.control.is_marked()
             | self.v4.neighbors.is_marked()

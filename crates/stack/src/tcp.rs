@@ -261,7 +261,8 @@ impl Stack {
         let path = self.tcp_path(cx, ends.dst_addr, zone);
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
-        let (sent, segment) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
+        let index = id.index() as u32;
+        let (sent, segment) = tcp.set.write_now(&mut lend!(self, cx), index, bytes, (false, mtu));
         if let Some(segment) = segment {
             self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
         }
@@ -438,12 +439,16 @@ impl Stack {
     ) -> Result<(), PacketBuf> {
         let (len, total) = (packet.len(), packet.len() + A::HEADER_LEN);
         let fits = matches!(path, Ok(OutputPath::Via { mtu, .. }) if total <= mtu as usize);
-        let heads = self.sockets.path_cache.heads(ends, zone, marks, cx.now);
+        let heads = path.ok().and_then(|_| self.sockets.path_cache.heads(ends, zone, marks));
         let Some(heads) = heads.filter(|_| fits) else { return Err(packet) };
-        let heads_len = heads.headers.len();
-        let mut packet = packet.push_header(cx.pool, heads_len)?;
-        if let Some(front) = packet.front_mut(heads_len) {
+        let (heads_len, mut packet) = (heads.headers.len(), packet);
+        if let Some(front) = packet.prepend(heads_len) {
             heads.headers.write(front, len);
+        } else {
+            packet = packet.push_header(cx.pool, heads_len)?;
+            if let Some(front) = packet.front_mut(heads_len) {
+                heads.headers.write(front, len);
+            }
         }
         packet.set_iface(heads.iface);
         self.originate::<A>(total);

@@ -3,12 +3,15 @@
 //! Called by `stack.rs` and `host.rs` before and after they handle packets. A unit is the cost of
 //! the cheapest packet, one that is dropped at its headers; a packet that goes further costs more
 //! of them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
-//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
-//! counted on a packet's path for this: a handful of counters is read once a burst.
+//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: a handful
+//! of counters is read once a burst, and on a packet's path only those that are read in one go are
+//! counted for this: they move the others by known amounts, so that a burst of such packets alone
+//! is not measured by them.
 
 use floodwall_base::{Counter, Units};
 
 use crate::stack::Stack;
+use crate::work_snapshot::WorkSnapshot;
 
 /// Units beside the packet itself, for: being delivered to its protocol; being originated and
 /// routed; being a fragment, which is inserted among others (reassembly); being a neighbour
@@ -29,15 +32,13 @@ const NDP_COUNTERS: [Counter; 4] = [
     Counter::Icmp6InNeighborAdvertisements,
 ];
 
-/// The counters that effort is computed from, at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WorkSnapshot {
+/// The counters before a burst that are read for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BurstStart {
     received: u64,
-    delivered: u64,
     originated: u64,
-    fragments: u64,
-    told: u64,
-    headers: u64,
+    #[cfg(debug_assertions)]
+    all: WorkSnapshot,
 }
 
 impl Stack {
@@ -52,7 +53,70 @@ impl Stack {
             fragments: of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds),
             told: NDP_COUNTERS.iter().map(|word| counters.of(*word)).sum(),
             headers: self.stats.access.checks(),
+            in_one_go: self.burst.in_one_go.into(),
         }
+    }
+
+    /// Begins to measure a burst.
+    #[inline]
+    pub(crate) fn begin_burst(&mut self) -> BurstStart {
+        (self.burst.in_one_go, self.burst.general) = (0, None);
+        let outcomes = &self.stats.outcomes;
+        BurstStart {
+            received: outcomes.received,
+            originated: outcomes.originated,
+            #[cfg(debug_assertions)]
+            all: self.marks(),
+        }
+    }
+
+    /// A packet that is not read in one go is about to be handled.
+    #[inline]
+    pub(crate) fn goes_general(&mut self) {
+        if self.burst.general.is_none() {
+            self.note_general();
+        }
+    }
+
+    #[inline(never)]
+    fn note_general(&mut self) {
+        self.burst.general = Some(self.marks());
+    }
+
+    /// The units of work of a burst that began with `start`.
+    #[inline]
+    pub(crate) fn effort_of_burst(&self, start: &BurstStart) -> Units {
+        let (outcomes, quick) = (&self.stats.outcomes, u64::from(self.burst.in_one_go));
+        let effort = match &self.burst.general {
+            None => {
+                let originated = outcomes.originated - start.originated;
+                let units = outcomes.received - start.received
+                    + DELIVERED_UNITS * quick
+                    + ORIGINATED_UNITS * originated;
+                Units(u32::try_from(units).unwrap_or(u32::MAX))
+            }
+            Some(general) => self.effort_of_mixed(start, general),
+        };
+        #[cfg(debug_assertions)]
+        assert_eq!(effort, self.effort_since(&start.all), "as all counters give it");
+        effort
+    }
+
+    /// The same of a burst with packets that were not read in one go.
+    #[inline(never)]
+    fn effort_of_mixed(&self, start: &BurstStart, general: &WorkSnapshot) -> Units {
+        // Those that were before the first of them have each been delivered and had one header
+        // counted; those behind are in the counters.
+        let BurstStart { received, originated, .. } = *start;
+        let quick = general.in_one_go;
+        let before = WorkSnapshot {
+            received,
+            originated,
+            delivered: general.delivered - quick,
+            headers: general.headers - quick,
+            ..*general
+        };
+        self.effort_since(&before)
     }
 
     /// The units of work since `before`.
@@ -86,6 +150,7 @@ mod tests {
         fragments: 0,
         told: 0,
         headers: 0,
+        in_one_go: 0,
     };
 
     #[test]

@@ -68,6 +68,8 @@ pub struct ListenSettings {
     pub window: u16,
     /// Our window scale, sent to clients that offer one; at most 14.
     pub window_scale: u8,
+    /// Whether windows are scaled for clients that offer it.
+    pub scaling: bool,
     /// Our largest segment for IPv4 and for IPv6 clients.
     pub mss: (u16, u16),
     /// Whether selective acknowledgements are permitted to clients that offer them.
@@ -89,6 +91,7 @@ impl ListenSettings {
             cookies: CookiePolicy::Overflow,
             window: u16::MAX,
             window_scale: 7,
+            scaling: true,
             mss: (1460, 1440),
             sack: true,
             timestamps: true,

@@ -626,7 +626,7 @@ fn agree(syn: &SynSegment, settings: &ListenSettings) -> AgreedOptions {
     AgreedOptions {
         mss: syn.mss(),
         said_mss: offered.mss.is_some(),
-        window_scale: offered.window_scale.map(|shift| shift.min(14)),
+        window_scale: offered.window_scale.filter(|_| settings.scaling).map(|shift| shift.min(14)),
         sack: offered.sack && settings.sack,
         ecn: offered.ecn && settings.ecn,
         timestamp: offered.timestamp.filter(|_| settings.timestamps),

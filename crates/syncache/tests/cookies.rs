@@ -325,6 +325,22 @@ fn a_closed_listener_leaves_nothing_and_its_cookies_are_clean_connections_of_the
     }
 }
 
+/// Neither by an entry nor by a cookie.
+#[test]
+fn a_listener_that_scales_no_windows_agrees_to_no_scale() {
+    for client in clients() {
+        for cookies in [CookiePolicy::Never, CookiePolicy::Always] {
+            let mut it = instance(1, secret(1), CacheSettings::default());
+            let plain = ListenSettings { cookies, scaling: false, ..listening(8) };
+            let listener = it.listen(plain).unwrap();
+            let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+            assert_eq!((answer.window_scale, answer.sack), (None, true));
+            let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 5)));
+            assert_eq!((proof.window_scale(), proof.sack()), (None, true));
+        }
+    }
+}
+
 #[test]
 fn a_cookie_is_of_one_client_one_link_and_one_sequence_number() {
     for client in clients() {

@@ -62,6 +62,9 @@ const RTT_CONFIG: RttConfig = RttConfig {
     max: Duration::from_secs(120),
 };
 
+/// A connection without a user timeout is not given up within so many nanoseconds of a stall.
+const PATIENCE_LEAST: u64 = 1_000_000_000;
+
 /// Bounds of the retransmission timeout.
 pub(crate) const fn rto_config() -> RttConfig {
     RTT_CONFIG
@@ -408,14 +411,30 @@ impl Connection {
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
     #[inline(always)]
     pub(crate) fn arm_retransmit(&mut self) {
-        if !self.state.is_synchronized() {
-            return;
+        if self.state.is_synchronized() {
+            self.timers.set(TimerKind::Retransmit, self.retransmits_at());
         }
-        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| {
+    }
+
+    /// When the timer of data in flight expires.
+    #[inline(always)]
+    fn retransmits_at(&self) -> Instant {
+        self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| {
             // Not later than the connection is given up (RFC 5482).
             at.min(self.given_up_at())
-        });
-        self.timers.set(TimerKind::Retransmit, at);
+        })
+    }
+
+    /// Whether the timer of data in flight, computed now, would not be before `armed`: then it need
+    /// not be until that time. A cheap lower bound.
+    #[inline(always)]
+    pub(crate) fn retransmits_not_before(&self, armed: Instant) -> bool {
+        let is_later = self.state.is_synchronized()
+            && self.wishes.user_timeout().is_none()
+            && self.stalled.as_nanos().saturating_add(PATIENCE_LEAST) >= armed.as_nanos()
+            && self.recovery.rings_not_before(&self.agreement(), armed);
+        debug_assert!(!is_later || self.retransmits_at() >= armed, "the bound is a lower one");
+        is_later
     }
 
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
@@ -480,7 +499,9 @@ impl Connection {
         } else {
             self.send_bytes
         };
-        limit.min(self.rcv.send_allowed)
+        let limit = limit.min(self.rcv.send_allowed);
+        // Where nothing is in flight no acknowledgment would notify the program of room.
+        if self.snd.nxt == self.snd.una { limit.max(FRAME_TRUE_BYTES) } else { limit }
     }
 
     /// Whether less than a third of the send buffer is free, or of its first size where it has
@@ -488,7 +509,13 @@ impl Connection {
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
         let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
-        full || self.snd.held() >= limit - limit.min(HALF_LIMIT_FIRST) / 3
+        full || self.fills(limit)
+    }
+
+    /// The same of this limit, where unsent bytes have none.
+    #[inline(always)]
+    pub(crate) fn fills(&self, limit: u32) -> bool {
+        self.snd.held() >= limit - limit.min(HALF_LIMIT_FIRST) / 3
     }
 
     /// Notes after a write whether the buffer is full, so that the program is notified of free

@@ -43,6 +43,7 @@ use crate::out_of_order::OooRanges;
 use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
 use crate::pseudo_header::PROTOCOL;
+use crate::senders::Senders;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
@@ -141,8 +142,8 @@ pub struct ConnectionTable<H = SynCache> {
     hashed: (FlowKey, u64),
     wheel: TimerWheel,
     delayed: DelayedAcks,
-    /// Connections with pending output: list 0.
-    pub(crate) dirty: IndexLists,
+    /// Connections with pending output.
+    pub(crate) dirty: Senders,
     /// The connection that currently sends, and how many more segments it may send in its turn.
     turn: (u32, u32),
     /// Connections with events, by owner.
@@ -177,8 +178,6 @@ const NO_FLOW: FlowKey = FlowKey {
     zone: IfIndex(0),
     protocol: PROTOCOL,
 };
-/// The only list of `dirty`.
-const DIRTY_LIST: u32 = 0;
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
 /// super-frame holds, into which devices combine consecutive ones (GSO).
 const SEGMENTS_PER_TURN: u32 = 44;
@@ -210,7 +209,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             hashed: (NO_FLOW, half_open.flow_key().flow(&NO_FLOW)),
             wheel: TimerWheel::new(max, now),
             delayed: DelayedAcks::new(max),
-            dirty: IndexLists::new(max, 1),
+            dirty: Senders::new(max),
             turn: (0, 0),
             ready: IndexLists::new(max, OWNERS_MAX),
             listeners: ListenerTable::new(config.listeners_max, max, random.secret.hash_key()),
@@ -465,8 +464,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Some(connection) = self.at(index) else { return };
         if !connection.wants_output(&self.records) {
             self.settle_as(index, now, false);
-        } else if !self.dirty.is_linked(index) {
-            self.dirty.push_back(DIRTY_LIST, index);
+        } else {
+            self.dirty.add(index);
         }
     }
 
@@ -477,7 +476,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.settle_as(index, now, !was_built);
         if !was_built {
             // Its timer tries again.
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
         }
     }
 
@@ -553,13 +552,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         if wants_output {
-            if !self.dirty.is_linked(index) {
-                self.dirty.push_back(DIRTY_LIST, index);
-            }
-        } else if self.dirty.is_linked(index) {
-            self.dirty.unlink(index);
+            self.dirty.add(index);
+        } else {
+            self.dirty.remove(index);
         }
-        connection.arm_retransmit();
+        // Where the wheel calls before it could expire, it is computed then.
+        if !connection.retransmits_not_before(place.armed) {
+            connection.arm_retransmit();
+        }
         if !wants_output {
             connection.mind_the_window(now);
         }
@@ -593,7 +593,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.ledgers.leave(index);
         self.wheel.cancel(index);
         self.delayed.set(index, Instant::FAR);
-        self.dirty.unlink(index);
+        self.dirty.remove(index);
         self.ready.unlink(index);
         self.memory.quit(index);
         if let Some(place) = self.places.get_mut(index as usize) {
@@ -656,7 +656,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             if let Some(connection) = self.at(index) {
                 return Some(connection.flow);
             }
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
         }
     }
 
@@ -682,7 +682,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let index = self.next_in_turn()?;
         let left = self.turn.1 - 1;
         let Some((connection, mut cx)) = self.lent(index, lend) else {
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
             return None;
         };
         if let Some(mtu) = mtu {
@@ -702,10 +702,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
             // updated.
             return transmit;
         }
-        self.dirty.unlink(index);
+        self.dirty.remove(index);
         self.settle_as(index, lend.now, wants_output);
         if transmit.is_none() {
-            self.dirty.unlink(index);
+            self.dirty.remove(index);
         }
         transmit
     }
@@ -713,10 +713,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The connection that sends now.
     fn next_in_turn(&mut self) -> Option<u32> {
         let (current, left) = self.turn;
-        if left > 0 && self.dirty.is_linked(current) {
+        if left > 0 && self.dirty.has(current) {
             return Some(current);
         }
-        let next = self.dirty.first(DIRTY_LIST)?;
+        let next = self.dirty.first()?;
         self.turn = (next, SEGMENTS_PER_TURN);
         Some(next)
     }
@@ -785,7 +785,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
-        self.grew || !self.dirty.is_empty(DIRTY_LIST)
+        self.grew | !self.dirty.is_empty()
     }
 
     /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to

@@ -32,15 +32,24 @@ pub(crate) struct DelayedAcks {
     list: IndexLists,
     /// The deadline of each; [`Instant::FAR`] where none is pending.
     at: Box<[Instant]>,
-    /// How many are pending.
-    pending: u32,
+    /// How many are in the lists.
+    listed: u32,
+    /// The one that was set last, unless it is a quick one or was cleared: it is in no list, so
+    /// that one which an answer cancels at once costs no list operation. And its deadline;
+    /// [`Instant::FAR`] where there is none.
+    newest: u32,
+    newest_at: Instant,
 }
+
+/// No place.
+const NO_PLACE: u32 = u32::MAX;
 
 impl DelayedAcks {
     /// A list for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
         let at = vec![Instant::FAR; places].into();
-        Self { list: IndexLists::new(places, 2), at, pending: 0 }
+        let (newest, newest_at) = (NO_PLACE, Instant::FAR);
+        Self { list: IndexLists::new(places, 2), at, listed: 0, newest, newest_at }
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
@@ -50,33 +59,50 @@ impl DelayedAcks {
         if *slot == at {
             return;
         }
-        self.change(place, at);
-    }
-
-    /// The same where it is another one.
-    fn change(&mut self, place: u32, at: Instant) {
-        let Some(slot) = self.at.get_mut(place as usize) else { return };
-        let was_pending = core::mem::replace(slot, at) != Instant::FAR;
-        if at == Instant::FAR {
-            self.pending -= 1;
-            self.list.unlink(place);
+        if at == Instant::FAR && self.newest == place {
+            (*slot, self.newest, self.newest_at) = (at, NO_PLACE, at);
+        } else if *slot == Instant::FAR && self.newest == NO_PLACE && at != AT_ONCE {
+            (*slot, self.newest, self.newest_at) = (at, place, at);
         } else {
-            self.pending += u32::from(!was_pending);
-            self.list.push_back(if at == AT_ONCE { QUICK_LIST } else { DELAYED_LIST }, place);
+            self.change(place, at);
         }
     }
 
-    /// The first of either list.
+    /// The same of one in a list, or that gets into one or has another enter it.
+    #[inline(never)]
+    fn change(&mut self, place: u32, at: Instant) {
+        let Some(slot) = self.at.get_mut(place as usize) else { return };
+        let before = core::mem::replace(slot, at);
+        if self.newest == place {
+            (self.newest, self.newest_at) = (NO_PLACE, Instant::FAR);
+        } else if before != Instant::FAR {
+            self.list.unlink(place);
+            self.listed -= 1;
+        }
+        if at == AT_ONCE {
+            self.list.push_back(QUICK_LIST, place);
+            self.listed += 1;
+        } else if at != Instant::FAR {
+            if self.newest != NO_PLACE {
+                self.list.push_back(DELAYED_LIST, self.newest);
+                self.listed += 1;
+            }
+            (self.newest, self.newest_at) = (place, at);
+        }
+    }
+
+    /// The first of all: those in the lists are older than the newest.
     #[inline]
     fn first(&self) -> Option<u32> {
-        self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST))
+        let listed = self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST));
+        listed.or((self.newest != NO_PLACE).then_some(self.newest))
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
-        if self.pending == 0 {
-            return Instant::FAR;
+        if self.listed == 0 {
+            return self.newest_at;
         }
         let first = self.first().and_then(|place| self.at.get(place as usize));
         first.copied().unwrap_or(Instant::FAR)
@@ -96,6 +122,27 @@ mod tests {
 
     const fn at(ms: u64) -> Instant {
         Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn one_that_an_answer_cancels_touches_no_list() {
+        let mut acks = DelayedAcks::new(4);
+        acks.set(1, at(40));
+        assert_eq!((acks.listed, acks.first_at()), (0, at(40)));
+        acks.set(1, Instant::FAR);
+        assert_eq!((acks.listed, acks.first_at(), acks.first()), (0, Instant::FAR, None));
+        // The next one puts it into the list, and neither is forgotten.
+        acks.set(1, at(50));
+        acks.set(2, at(51));
+        assert_eq!((acks.listed, acks.first_at()), (1, at(50)));
+        acks.set(1, Instant::FAR);
+        assert_eq!((acks.listed, acks.first_at(), acks.first()), (0, at(51), Some(2)));
+        // It becomes a quick one, and waits again.
+        acks.set(2, AT_ONCE);
+        assert_eq!((acks.listed, acks.first_at()), (1, AT_ONCE));
+        acks.set(2, at(60));
+        assert_eq!((acks.listed, acks.first_at(), acks.pop_due(at(59))), (0, at(60), None));
+        assert_eq!((acks.pop_due(at(60)), acks.first_at()), (Some(2), Instant::FAR));
     }
 
     #[test]

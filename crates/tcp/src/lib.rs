@@ -53,7 +53,8 @@ pub mod rack;
 pub mod recovery;
 pub mod rtt;
 pub mod scoreboard;
-pub mod sent_segments;
+pub mod senders;
+mod sent_segments;
 pub mod time_wait;
 pub mod timestamps;
 

@@ -237,6 +237,7 @@ impl Connection {
         bytes: &[u8],
     ) -> Option<Option<PacketBuf>> {
         let len = bytes.len() as u32;
+        let (room, limit) = (self.segment_room(), self.send_limit());
         let leaves = self.state() == TcpState::Established
             && (self.due == ConnectionDue::default() || self.due == ConnectionDue::ACK)
             && len > 0
@@ -246,10 +247,10 @@ impl Connection {
             && self.error.is_none()
             && !self.wishes.is_particular()
             && (self.nodelay || !self.snd.has_short_outstanding())
-            && len <= self.segment_room().min(self.mss())
+            && len <= room
             && len <= self.snd.usable()
             && len <= self.recovery.allowance()
-            && self.snd.held() < self.send_limit()
+            && self.snd.held() < limit
             && self.recovery.next_lost(cx.records).is_none()
             && self.recovery.board().can_record(cx.records);
         if !leaves {
@@ -267,9 +268,9 @@ impl Connection {
             self.stalled = cx.now;
         }
         self.wishes.writes(false);
-        self.note_written();
+        self.crowded |= self.fills(limit);
         // What could not be built counts as sent: the timer retransmits it.
-        match self.departs(cx, Some(packet), Some(sum)) {
+        match self.departs(cx, Some(packet), Some(sum), room) {
             Ok(packet) => Some(packet),
             Err(NoBuffer) => Some(self.output_later(cx)),
         }
@@ -421,23 +422,25 @@ impl Connection {
             0 => None,
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
-        self.departs(cx, payload, None)
+        let room = self.segment_room();
+        self.departs(cx, payload, None, room)
     }
 
     /// Bookkeeping and the segment of what was taken to be sent, with its sum where that is known,
-    /// and of the FIN if it is next.
+    /// and of the FIN if it is next; `room` is that of a full segment.
     #[inline(always)]
     fn departs(
         &mut self,
         cx: &mut ConnectionContext<'_>,
         payload: Option<PacketBuf>,
         sum: Option<InternetSum>,
+        room: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         // Larger only where that is a probe.
-        let unit = self.segment_room().max(len);
+        let unit = room.max(len);
         if len < unit {
             self.snd.short = self.snd.nxt;
         }

@@ -190,14 +190,13 @@ impl<const OWN: bool> ByteQueue<OWN> {
         if bytes.len() > pool.frame_capacity() || !pool.has_spare(Class::Reference) {
             return None;
         }
-        let mut chunk = pool.alloc_behind(HEADERS_MAX, bytes.len())?;
-        let room = chunk.extend(bytes.len())?;
-        let sum = if summed {
-            copy_sum(room, bytes)
-        } else {
+        let (mut chunk, sum) = pool.alloc_written(HEADERS_MAX, bytes.len(), |room| {
+            if summed {
+                return copy_sum(room, bytes);
+            }
             room.copy_from_slice(bytes);
             InternetSum::ZERO
-        };
+        })?;
         let held = Self::held_by(&chunk);
         let own = chunk.share_behind(pool)?;
         kept.push_holding(own, held);

@@ -165,6 +165,10 @@ impl ReceiveState {
     /// else by a quarter. A sender with enough window left needs no update.
     pub(crate) fn owes_update(&self, other_held: u32) -> bool {
         let (bound, window) = (self.bound(), self.window());
+        // Mostly there is no room for so much more.
+        if window > bound - bound / 4 {
+            return false;
+        }
         let least = 2 * u32::from(self.mss);
         let step = if window <= bound / 8 { least } else { least.max(bound / 4) };
         self.space(other_held) >= window.saturating_add(step.min(bound / 2))
@@ -265,6 +269,29 @@ mod tests {
                 ReceiveState { queue: ByteQueue::new(), tuning: rcv.tuning.clone(), ..rcv };
             rcv.nxt += arrived;
             assert_eq!(rcv.owes_update(held), owed, "{arrived} {held}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_nearly_whole_is_no_exception() {
+        // The rule without its short cut.
+        let rule = |rcv: &ReceiveState, held: u32| {
+            let (bound, window) = (rcv.bound(), rcv.window());
+            let least = 2 * u32::from(rcv.mss);
+            let step = if window <= bound / 8 { least } else { least.max(bound / 4) };
+            rcv.space(held) >= window + step.min(bound / 2)
+        };
+        for (limit, mss) in [(16_000, 1000), (16_003, 100), (700, 536), (1, 536), (0, 536)] {
+            let mut rcv = rcv(limit);
+            rcv.mss = mss;
+            rcv.offer(true, 0);
+            for held in [0, limit / 4, limit / 2, limit] {
+                for _ in 0..limit.min(100) {
+                    assert_eq!(rcv.owes_update(held), rule(&rcv, held), "{limit} {held} {rcv:?}");
+                    rcv.nxt += limit.div_ceil(100);
+                }
+                rcv.nxt = rcv.edge - limit;
+            }
         }
     }
 

@@ -280,7 +280,8 @@ impl Recovery {
         }
         let since = self.sent_at.max(self.progress);
         let idle = now.as_nanos().saturating_sub(since.as_nanos());
-        if idle > self.rtt.base_nanos(agreement.rtt) {
+        // A timeout is never less than its minimum, which needs no look at the measurements.
+        if idle > agreement.rtt.least_nanos() && idle > self.rtt.base_nanos(agreement.rtt) {
             let rto = self.rtt.base_rto(agreement.rtt);
             let idle = Duration::from_nanos(idle);
             self.controller.after_idle(idle, rto, self.mss);
@@ -486,6 +487,15 @@ impl Recovery {
             (None, Some(at)) => (RecoveryTimer::Probe, at.min(rto)),
             _ => (RecoveryTimer::Retransmission, rto),
         })
+    }
+
+    /// Whether [`Recovery::timer`] is certainly not before `at`: there is no reordering timer, and
+    /// neither the probe nor the least timeout is earlier.
+    #[inline(always)]
+    pub(crate) fn rings_not_before(&self, agreement: &Agreement, at: Instant) -> bool {
+        self.reordering.is_none()
+            && self.probe_at.get().is_none_or(|probe| probe >= at)
+            && self.progress.as_nanos().saturating_add(agreement.rtt.least_nanos()) >= at.as_nanos()
     }
 
     /// The timer may have expired.

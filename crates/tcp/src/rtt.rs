@@ -22,6 +22,14 @@ pub struct RttConfig {
     pub max: Duration,
 }
 
+impl RttConfig {
+    /// No timeout is shorter: nanoseconds.
+    #[inline(always)]
+    pub(crate) const fn least_nanos(&self) -> u64 {
+        nanos(self.min)
+    }
+}
+
 impl Default for RttConfig {
     fn default() -> Self {
         Self {

@@ -202,11 +202,17 @@ impl Scoreboard {
         let Some(index) = records.take(record) else {
             return false;
         };
+        self.count += 1;
+        self.nxt += len;
+        if self.count == 1 {
+            // It is alone, and linked to none already.
+            self.by_seq = SegmentRange { first: index, last: index };
+            self.in_flight = self.by_seq;
+            return true;
+        }
         let last = self.by_seq.last;
         records.link_by_seq(&mut self.by_seq, last, index);
         records.append_by_time(&mut self.in_flight, index);
-        self.count += 1;
-        self.nxt += len;
         true
     }
 

@@ -87,8 +87,11 @@ impl Tuning {
 
     /// The next limit after this one, after a read.
     pub(crate) fn judge(&mut self, limit: u32, now: Instant) -> u32 {
+        if self.trip == 0 || limit >= self.most {
+            return limit;
+        }
         let since = millis(now).wrapping_sub(self.began);
-        if self.trip == 0 || limit >= self.most || since < self.trip.div_ceil(1000) {
+        if since < self.trip.div_ceil(1000) {
             return limit;
         }
         let read = core::mem::take(&mut self.read);

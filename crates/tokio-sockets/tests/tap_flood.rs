@@ -19,9 +19,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the kernel is flooded and waited for in real time")]
 
+mod namespace;
+
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket as KernelSocket};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -30,9 +31,10 @@ use std::time::{Duration, Instant};
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::pin_to_core;
 use floodwall_tokio_sockets::{Network, NetworkStats, TcpListener, UdpSocket};
-use rustix::thread::UnshareFlags;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
+
+use crate::namespace::ip;
 
 const SERVICE: u16 = 7001;
 const CLOSED: u16 = 7002;
@@ -292,13 +294,8 @@ fn ask(socket: &KernelSocket, question: u64, wait: Duration) -> bool {
 /// Runs the test on a thread with its own network namespace, or prints why not.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let runner = thread::spawn(move || {
-        #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
-        let own = rustix::thread::unshare(UnshareFlags::NEWNET);
-        if let Err(error) = own {
-            return eprintln!("SKIPPED: no network namespace of its own ({error}); it takes root");
-        }
-        if !ip("link set lo up") {
-            return eprintln!("SKIPPED: the command `ip` is missing or fails");
+        if let Err(missing) = namespace::enter() {
+            return eprintln!("SKIPPED: {missing}");
         }
         if !std::path::Path::new("/dev/net/tun").exists() {
             return eprintln!("SKIPPED: /dev/net/tun is not there");
@@ -308,10 +305,4 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = runner.join() {
         std::panic::resume_unwind(panic);
     }
-}
-
-fn ip(words: &str) -> bool {
-    let mut command = Command::new("ip");
-    let status = command.args(words.split(' ')).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
 }

@@ -39,6 +39,8 @@ pub(super) const CALLS: &[&str] = &[
     "epoll_wait",
     "open",
     "sendfile",
+    "pipe",
+    "splice",
 ];
 /// Those that give bytes to the TCP.
 pub(super) const WRITES: &[&str] = &["write", "writev", "send", "sendto", "sendmsg", "sendfile"];
@@ -192,6 +194,7 @@ impl<'a> Player<'a> {
         match call.name.as_str() {
             "poll" => return self.poll(call),
             "epoll_create" | "open" => return Ok(Ok(0)),
+            "pipe" => return Ok(Ok(self.pipe(call))),
             "epoll_ctl" => return self.watch(call),
             "epoll_wait" => return self.watched(call),
             "close" if self.epolls.remove(&number(0)?).is_some() => return Ok(Ok(0)),
@@ -216,7 +219,7 @@ impl<'a> Player<'a> {
             "connect" if self.connecting == Some(socket) => Call::Connected(socket),
             "connect" => Call::Connect(socket, self.script.ports.1),
             "write" | "send" | "sendto" | "writev" | "sendmsg" | "sendfile" | "read" | "recv"
-            | "recvfrom" | "readv" | "recvmsg" => return self.transfer(socket, call),
+            | "recvfrom" | "readv" | "recvmsg" | "splice" => return self.transfer(socket, call),
             "ioctl" => return self.ioctl(socket, call),
             "shutdown" => Call::Shutdown(socket, word(1)?),
             "close" => {
@@ -242,6 +245,12 @@ impl<'a> Player<'a> {
             self.connecting = waits.then_some(socket);
         }
         Ok(result)
+    }
+
+    /// `pipe([one end, the other])`: both are files, whose bytes are nowhere.
+    fn pipe(&mut self, call: &SocketCall) -> i64 {
+        self.files.extend(numbers(call.args.first()));
+        0
     }
 
     /// Whether messages say how much waits behind them (`TCP_INQ`).

@@ -55,9 +55,9 @@ pub(super) fn constants() -> BTreeMap<String, i64> {
     names
 }
 
-/// The fields of a connection.
-pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
-    let state = match info.state {
+/// A state as `tcpi_state` numbers it.
+pub(super) const fn number_of(state: TcpState) -> i64 {
+    match state {
         TcpState::Established => 1,
         TcpState::SynSent => 2,
         TcpState::SynReceived => 3,
@@ -69,7 +69,11 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         TcpState::LastAck => 9,
         TcpState::Listen => 10,
         TcpState::Closing => 11,
-    };
+    }
+}
+
+/// The fields of a connection.
+pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
     let phase = match info.phase {
         // What was reported out of order may be a loss (Linux's name: disorder).
         RecoveryPhase::Open if info.sacked > 0 => 1,
@@ -84,7 +88,7 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
     // Linux counts segments where Floodwall counts bytes.
     let segments = |bytes: u32| (i64::from(bytes) + mss - 1) / mss;
     let fields = [
-        ("tcpi_state", state),
+        ("tcpi_state", number_of(info.state)),
         ("tcpi_ca_state", phase),
         ("tcpi_options", options),
         ("tcpi_snd_cwnd", i64::from(info.window) / mss),

@@ -47,6 +47,8 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
+    // A port in TIME-WAIT is used again after a second; less shows where a script connects.
+    "net.ipv4.tcp_tw_reuse_delay",
     "net.inet.icmp.icmplim",
     "net.inet.tcp.delacktime",
     "net.inet.tcp.delayed_ack",
@@ -76,7 +78,6 @@ const ONLY: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rfc1337", "1"),
     ("net.ipv4.tcp_rto_max_ms", "120000"),
     ("net.ipv4.tcp_tw_reuse", "1"),
-    ("net.ipv4.tcp_tw_reuse_delay", "1000"),
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.initcwnd_segments", "10"),
     ("net.inet.tcp.syncookies_only", "0"),
@@ -109,6 +110,10 @@ pub(super) struct Knobs {
     keepalive: Keepalive,
     /// Bytes that a buffer has, which does not grow.
     receive_fixed: Option<u32>,
+    /// The segment size that the route announces.
+    mss: Option<u16>,
+    /// Nothing that is sent arrives.
+    is_cut: bool,
 }
 
 impl Knobs {
@@ -140,10 +145,15 @@ impl Knobs {
             unsent_bytes: None,
             syn_retries: None,
             open_timeout: None,
-            keepalive: Keepalive::default(),
+            keepalive: match profile {
+                Profile::FreeBsd => Keepalive { count: 8, ..Keepalive::default() },
+                Profile::Own | Profile::Linux => Keepalive::default(),
+            },
             receive_most,
             send_most,
             receive_fixed,
+            mss: None,
+            is_cut: false,
         }
     }
 
@@ -163,6 +173,7 @@ impl Knobs {
             unsent_bytes: self.unsent_bytes,
             syn_retries: self.syn_retries,
             open_timeout: self.open_timeout,
+            mss: self.mss,
             acknowledge: match self.profile {
                 Profile::Own => Acknowledge::default(),
                 Profile::Linux => Acknowledge::AtOnce,
@@ -192,6 +203,11 @@ impl Knobs {
         self.receive_fixed
     }
 
+    /// Whether the queue of the interface drops all that is sent.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// Carries out a command; several may stand one after another.
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
         let command = command.replace("\\\n", " ");
@@ -209,8 +225,16 @@ impl Knobs {
                 ("sysctl" | "set_sysctls.py", _) => self.sysctls(words)?,
                 // Nothing is remembered, and nothing is paced, in the first place.
                 ("ip", ["tcp_metrics", "flush", ..]) => {}
-                ("tc", ["qdisc", "add" | "replace", .., "pfifo" | "pfifo_fast"]) => {}
-                ("tc", ["qdisc", "del" | "delete", ..]) => {}
+                ("tc", ["qdisc", "add" | "replace", .., "pfifo" | "pfifo_fast" | "fq"]) => {}
+                ("tc", ["qdisc", "add" | "replace", .., "pfifo", "limit", "0"]) => {
+                    self.is_cut = true;
+                }
+                ("tc", ["qdisc", "del" | "delete", ..]) => self.is_cut = false,
+                (
+                    "ip",
+                    ["route", "add" | "change", _, rest @ ..]
+                    | ["-6", "route", "add" | "change", _, rest @ ..],
+                ) => self.route(one, rest)?,
                 // Segments leave one by one in memory, and none is joined on its way in.
                 ("ethtool", ["-K", ..]) => {}
                 // Slow start ends by HyStart++ (RFC 9406), which shows where it does.
@@ -218,12 +242,34 @@ impl Knobs {
                     if path.ends_with("/tcp_cubic/parameters/hystart_detect") => {}
                 // It begins to count anew; what it counts is Linux's own, and refused.
                 ("nstat", ["-n"]) => {}
-                ("tc", ["qdisc", "add" | "replace", .., "fq"]) => {
-                    return Err(format!("`{}`: there is no pacing in memory", one.trim()));
-                }
                 _ => {
                     let one = one.trim();
                     return Err(format!("`{one}` means nothing to the back end in memory"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a route says of connections. Its first window is not carried out: it shows where
+    /// segments leave.
+    fn route(&mut self, command: &str, words: &[&str]) -> Result<(), String> {
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = words.next();
+            if *word == "mtu" && value == Some(&"lock") {
+                value = words.next();
+            }
+            match (*word, value) {
+                ("via" | "dev", Some(_)) => {}
+                // Smaller than what is announced, no packet is larger than the route takes.
+                ("mtu" | "initcwnd", Some(value)) if value.parse::<u32>().is_ok() => {}
+                ("advmss", Some(value)) if value.parse::<u16>().is_ok() => {
+                    self.mss = value.parse().ok();
+                }
+                _ => {
+                    let command = command.trim();
+                    return Err(format!("`{command}` means nothing to the back end in memory"));
                 }
             }
         }
@@ -383,14 +429,20 @@ mod tests {
             "tc qdisc replace dev tun0 root pfifo; sysctl -w net.inet.tcp.rexmit_initial=1000",
             "sysctl net.inet.tcp.delacktime=100 net.inet.tcp.drop_synfin=1",
             "sysctl -q net.ipv4.tcp_mtu_probing=1 net.ipv4.tcp_shrink_window=1 \
-             net.ipv4.tcp_rto_max_ms=120000",
+             net.ipv4.tcp_rto_max_ms=120000 net.ipv4.tcp_tw_reuse_delay=1",
+            "tc qdisc replace dev tun0 root fq",
+            "tc qdisc delete dev tun0 root 2>/dev/null ; tc qdisc add dev tun0 root pfifo limit 0",
+            "ip -6 route add 2001:DB8::1 via fd3d::0 dev tun0 advmss 600 mtu lock 660 initcwnd 11",
         ] {
             assert_eq!(knobs.command(command), Ok(()), "{command}");
         }
         let settings = knobs.settings();
+        assert_eq!((settings.mss, knobs.is_cut()), (Some(600), true));
         assert!(!settings.timestamps && settings.receive_bytes == 1_000_000);
         for (command, why) in [
-            ("tc qdisc replace dev tun0 root fq", "no pacing"),
+            ("ip route add 192.0.2.1 via 192.168.0.2 advmss", "means nothing"),
+            ("ip route add 192.0.2.1 metric 3", "means nothing"),
+            ("ip addr add 192.0.2.1", "means nothing"),
             ("sysctl -w net.inet.tcp.rexmit_initial=3000", "1000 alone"),
             ("sysctl -w net.ipv4.tcp_rto_max_ms=1000", "120000 alone"),
             ("sysctl -w net.inet.tcp.unheard=1", "means nothing"),

@@ -68,6 +68,8 @@ struct Entry {
     lowat: u32,
     /// What its connection has waited for.
     times: Times,
+    /// Bytes that the program has read.
+    taken: i64,
 }
 
 /// Floodwall's TCP: a whole stack with one interface in virtual time.
@@ -155,6 +157,9 @@ impl Memory {
         let result = act(&mut self.stack, &mut round);
         let at = self.now - self.start;
         while let Some(packet) = departing.pop_front() {
+            if self.knobs.is_cut() {
+                continue;
+            }
             self.seen.push_back((at, packet.chunks().flatten().copied().collect()));
         }
         result
@@ -204,6 +209,7 @@ impl Memory {
             buffer: self.knobs.receive_fixed(),
             lowat: 0,
             times: Times::default(),
+            taken: 0,
         };
         self.sockets.insert(self.next, entry);
         self.next
@@ -404,7 +410,11 @@ impl Memory {
             true => sockets.tcp_peek(id, &mut out),
             false => sockets.tcp_recv(id, &mut out),
         });
-        let is_deaf = self.entry(name)?.deaf;
+        let entry = self.entry(name)?;
+        if let (Ok(n), false) = (&got, stays) {
+            entry.taken += length(*n);
+        }
+        let is_deaf = entry.deaf;
         match got {
             // What came before is read by Linux; FreeBSD has thrown it away.
             Err(RecvError::WouldBlock) if is_deaf => Ok(0),
@@ -564,10 +574,20 @@ impl Backend for Memory {
     }
 
     fn fields(&mut self, socket: i64) -> Result<BTreeMap<String, i64>, String> {
+        let state = match self.entry(socket).map_err(|Errno(name)| name)?.socket {
+            Socket::Fresh => Some(TcpState::Closed),
+            Socket::Listener(_) => Some(TcpState::Listen),
+            Socket::Connection(_) => None,
+        };
+        if let Some(state) = state {
+            return Ok([("tcpi_state".to_owned(), super::fields::number_of(state))].into());
+        }
         let info = self.info(socket).map_err(|Errno(name)| name)?;
-        let times = self.entry(socket).map_err(|Errno(name)| name)?.times;
+        let entry = self.entry(socket).map_err(|Errno(name)| name)?;
+        let (times, taken) = (entry.times, entry.taken);
         let mut fields = super::fields::of(&info);
         fields.extend(times.fields());
+        fields.insert("tcpi_bytes_received".to_owned(), taken + i64::from(info.readable));
         Ok(fields)
     }
 }

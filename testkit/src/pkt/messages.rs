@@ -8,7 +8,9 @@ use super::runner::{Call, Errno, Player};
 use super::script::{Arg, SocketCall};
 
 /// Flags of sending. `MSG_EOR` requests a boundary that TCP does not have.
-const SEND_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE"];
+/// `MSG_ZEROCOPY` allows a copy.
+const SEND_FLAGS: &[&str] =
+    &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE", "MSG_ZEROCOPY"];
 /// Flags of receiving. What `MSG_TRUNC` throws away is read here, and not looked at.
 const RECV_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_PEEK", "MSG_TRUNC"];
 
@@ -24,13 +26,18 @@ impl Player<'_> {
             "readv" | "writev" => buffers(name, Some(arg(1)?))?,
             // A file's bytes are those of all buffers: zeros.
             "sendfile" => (whole(name, arg(3)?)?, false),
+            // To a pipe alone: what comes out of one would have to be kept.
+            "splice" => match arg(2)? {
+                Arg::Int(to) if self.files.contains(to) => (whole(name, arg(4)?)?, false),
+                other => return Err(format!("splice to {other:?} is not supported")),
+            },
             _ => {
                 let is_null = matches!(arg(1)?, Arg::Word(word) if word == "NULL");
                 (whole(name, arg(2)?)?, is_null)
             }
         };
         let flags = match name {
-            "read" | "write" | "readv" | "writev" | "sendfile" => String::new(),
+            "read" | "write" | "readv" | "writev" | "sendfile" | "splice" => String::new(),
             "sendmsg" | "recvmsg" => flags(name, arg(2)?)?,
             _ => flags(name, arg(3)?)?,
         };

@@ -383,6 +383,11 @@ fn hex(lexer: &mut Lexer<'_>, first: &[u8]) -> Result<Vec<u8>, SyntaxError> {
         return Ok(bytes);
     }
     let before = lexer.clone();
+    // The cookie that the server's key gives, which only fast open has.
+    if lexer.eat("TFO_COOKIE") {
+        bytes.extend([0; 8]);
+        return Ok(bytes);
+    }
     let digits = lexer.word().as_bytes();
     for pair in digits.chunks(2) {
         let text = std::str::from_utf8(pair).unwrap_or_default();

@@ -8,11 +8,11 @@ mod before;
 
 use std::time::Duration;
 
-use before::{Before, acked, has_sack, is_syn, says, writes};
+use before::{Before, acked, has_sack, is_syn, place, says, writes};
 
 use super::profile::Profile;
 use super::runner::Failure;
-use super::script::{ACK, CWR, ECE, FIN, Opt, RST, SYN, Script, Segment, SocketCall};
+use super::script::{ACK, CWR, ECE, FIN, Opt, RST, SYN, Script, Segment, SocketCall, URG};
 
 /// Codes of ICMP errors that prohibit a way.
 const PROHIBITS: &[&str] = &[
@@ -54,6 +54,22 @@ pub const DIFFERENCES: &[Difference] = &[
         what: "one ACK of ten segments opens the window by ten in slow start",
         why: "eight at most where nothing is paced (RFC 9406 section 4.2); a smaller burst follows",
         is: |it| it.is_smaller() && it.acked_at_once() > 8,
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "slow start goes on while the RTT rises, up to what HyStart samples",
+        why: "it slows down to a quarter once a round is slower than the one before (RFC 9406 \
+              section 4.2)",
+        is: |it| it.found_less("tcpi_snd_cwnd") && it.rtt_rises(),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "what an ACK lets leave is paced by the queue (fq)",
+        why: "nothing is paced: it leaves with the ACK (RFC 5681 section 3.1)",
+        is: |it| {
+            let asks = it.script_runs("root fq");
+            asks && it.is_early_by().is_some() && it.outbound_wanted().is_some_and(|s| s.len > 0)
+        },
     },
     Difference {
         profile: Profile::Linux,
@@ -117,7 +133,8 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         profile: Profile::Linux,
         what: "writes stop at a number of bytes that counts Linux's own structures",
-        why: "Floodwall counts its own; both take all in the end",
+        why: "Floodwall counts its own (docs/threats.md); RFC 9293 section 3.9.1.2 leaves it open, \
+              and both take all in the end",
         is: |it| {
             let other = it.failure.what.contains(" gave Ok(");
             other && it.call().is_some_and(|call| writes(call) && call.result > 0)
@@ -126,7 +143,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         profile: Profile::Linux,
         what: "how long a full send buffer held the sender back, by Linux's own structures",
-        why: "Floodwall counts its own, so that a small buffer holds less",
+        why: "Floodwall counts its own (docs/threats.md), so that a small buffer holds less",
         is: |it| it.failure.what.contains("tcpi_sndbuf_limited is "),
     },
     Difference {
@@ -138,7 +155,8 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         profile: Profile::Linux,
         what: "what MSG_MORE holds back leaves with the next ACK",
-        why: "it waits for the program's next call, or 200 ms (send(2))",
+        why: "it waits for the program's next call, or 200 ms, as with TCP_CORK on Linux (tcp(7)): \
+              a header does not leave before its body",
         is: |it| {
             let more = |call: &SocketCall| call.args.iter().any(|arg| says(arg, "MSG_MORE"));
             let waits = it.failure.what.starts_with("nothing was sent");
@@ -158,7 +176,55 @@ pub const DIFFERENCES: &[Difference] = &[
         is: |it| {
             let room = it.receive_buffer();
             let less = it.sent().is_some_and(|(sent, wanted)| acked(sent) < acked(wanted));
+            let told = it.last_outbound().and_then(|s| s.win).map_or(u32::MAX, u32::from);
             less && it.last_inbound(|s| i64::from(s.len) > room)
+                || it.found_less("tcpi_bytes_received") && it.last_inbound(|s| s.len > told)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a segment larger than the window is taken and not acknowledged at once",
+        why: "it is, as any two segments (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2)",
+        is: |it| {
+            let told = it.last_outbound().and_then(|s| s.win).map_or(u32::MAX, u32::from);
+            let acks = it.sent().is_some_and(|(sent, _)| sent.starts_with(". "));
+            acks && it.inbound().any(|s| s.len > told)
+                && it.outbound_wanted().is_some_and(|s| s.has(RST))
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "an urgent byte is not in the stream",
+        why: "it is, in its place (RFC 6093 section 6): nothing is taken out",
+        is: |it| it.call().is_some() && it.gave_more() && it.inbound().any(|s| s.has(URG)),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a port in TIME-WAIT is used again after a millisecond (tcp_tw_reuse_delay)",
+        why: "after a second (RFC 6191), as on Linux where nothing is set; there is no setting for \
+              less",
+        is: |it| {
+            let fails = it.failure.what.contains("EADDRNOTAVAIL");
+            fails && it.script_runs("tcp_tw_reuse_delay") && it.called("connect")
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "what the sender's own queue drops puts the user timeout off",
+        why: "it is lost as any other segment: the timeout is kept (RFC 5482 section 3)",
+        is: |it| {
+            let ends = it.failure.what.contains("ETIMEDOUT");
+            ends && it.script_runs("pfifo limit 0") && it.called("write")
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "with tcp_mtu_probing=2 each connection probes for larger segments from its start",
+        why: "only where large ones are lost (RFC 4821 section 7.7), as Linux with 1: a path's MTU \
+              is otherwise its link's, and what routers report",
+        is: |it| {
+            let is_set = it.script_runs("tcp_mtu_probing=2");
+            is_set && it.outbound_wanted().is_some_and(|s| s.len > 0) && it.sends_less().is_some()
         },
     },
     Difference {
@@ -262,6 +328,49 @@ pub const DIFFERENCES: &[Difference] = &[
             let again = wants_syn && it.is_early_by().is_some()
                 || !wants_syn && it.failure.what.starts_with("sent S 0:0(0)");
             !of_now && again
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a segment is lost once three are reported behind it, or the window is full",
+        why: "once a quarter of the RTT is over since (RFC 8985 section 6.2), which on a path \
+              without a delay is at once",
+        is: |it| {
+            let again = |(sent, wanted)| {
+                matches!((place(sent), place(wanted)),
+                (Some(sent), Some(wanted)) if sent.1 > 0 && sent.0 < wanted.0)
+            };
+            it.sent().is_some_and(again) && it.last_inbound(has_sack)
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a SYN is repeated with ECN once or more (ecn.maxretries)",
+        why: "without, as on Linux: what drops it may drop it for that (RFC 3168 section 6.1.1.1)",
+        is: |it| {
+            let wanted = it.outbound_wanted().is_some_and(|s| is_syn(s) && s.has(ECE));
+            let sent = it.sent().is_some_and(|(sent, _)| sent.starts_with("S 0:0(0)"));
+            wanted && sent && it.last_outbound().is_some_and(|s| is_syn(s) && s.has(ECE))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "where SYNs cross, ECN is agreed to by the one that has not asked for it",
+        why: "only by a listener, and by one that has asked (RFC 3168 section 6.1.1), as on Linux",
+        is: |it| {
+            let wanted = it.outbound_wanted().is_some_and(|s| s.has(SYN) && s.has(ECE));
+            let asked = it.last_outbound().is_some_and(|s| is_syn(s) && !s.has(ECE));
+            wanted && asked && it.last_inbound(|s| is_syn(s) && s.has(ECE))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "with TCP_NOOPT a SYN has no option at all",
+        why: "a segment size is announced (RFC 9293 section 3.7.1, SHLD-5), as on Linux",
+        is: |it| {
+            let asks = |call: &SocketCall| call.args.iter().any(|arg| says(arg, "TCP_NOOPT"));
+            let bare = it.outbound_wanted().is_some_and(|s| s.has(SYN) && s.options.is_empty());
+            bare && it.calls().any(asks) && it.sent().is_some_and(|(sent, _)| sent.contains("Mss("))
         },
     },
     Difference {

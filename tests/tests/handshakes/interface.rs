@@ -18,6 +18,7 @@ use floodwall_bpf::{Assembler, Instruction, Register};
 use floodwall_packet::{Engine as _, PacketBuf, SynOffers, Triage};
 use floodwall_stack::AccessRule;
 use floodwall_stack::tcp_set::{CookiePolicy, Secret};
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::Rig;
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER};
 use floodwall_tests::tcp::{Heard, TcpClient, heard_in};
@@ -284,6 +285,13 @@ fn what_is_offered_follows_listeners_secrets_policies_and_access_lists() {
     assert_ne!(offers(&rig).keys, keys);
     rig.sockets(|s| s.tcp_unlisten(listener).unwrap());
     assert!(offers(&rig).listeners().is_empty());
+    let plain = TcpSettings { window_scale: false, ..TcpSettings::default() };
+    let any = format!("[::]:{PORT}").parse().unwrap();
+    rig.sockets(|s| {
+        let owner = s.tcp_owner().unwrap();
+        s.tcp_listen(any, &plain, 8, owner).unwrap()
+    });
+    assert!(offers(&rig).listeners().is_empty(), "the program would agree to a scale");
     for (rule, goes) in [("deny from 192.0.2.0/24", true), ("deny tcp from 192.0.2.0/24", false)] {
         let rule: AccessRule = rule.parse().unwrap();
         let mut config = config();

@@ -1,15 +1,70 @@
-//! smoltcp as its users run it: one interface on a loopback device, two sockets.
+//! smoltcp as its users run it: one interface and two sockets. Its device is a loop that keeps its
+//! packets' memory for the next ones and leaves all checksums to the interface, as ours does: that
+//! of smoltcp itself allocates each packet and has none computed nor verified.
+
+use std::collections::VecDeque;
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Loopback, Medium};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::udp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
 use crate::{BURST, Pair};
 
+/// What departs arrives.
+#[derive(Default)]
+struct Loop {
+    packets: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+struct Arrived<'a>(Vec<u8>, &'a mut Vec<Vec<u8>>);
+
+struct Departing<'a>(Vec<u8>, &'a mut VecDeque<Vec<u8>>);
+
+impl RxToken for Arrived<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        let result = read(&self.0);
+        self.1.push(self.0);
+        result
+    }
+}
+
+impl TxToken for Departing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(mut self, len: usize, fill: F) -> R {
+        self.0.resize(len, 0);
+        let result = fill(&mut self.0);
+        self.1.push_back(self.0);
+        result
+    }
+}
+
+impl Device for Loop {
+    type RxToken<'a> = Arrived<'a>;
+    type TxToken<'a> = Departing<'a>;
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = 65_535;
+        capabilities
+    }
+
+    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Departing<'_>)> {
+        let packet = self.packets.pop_front()?;
+        let memory = self.spare.pop().unwrap_or_default();
+        Some((Arrived(packet, &mut self.spare), Departing(memory, &mut self.packets)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Departing<'_>> {
+        let memory = self.spare.pop().unwrap_or_default();
+        Some(Departing(memory, &mut self.packets))
+    }
+}
+
 pub(crate) struct SmoltcpPair {
-    device: Loopback,
+    device: Loop,
     interface: Interface,
     sockets: SocketSet<'static>,
     from: SocketHandle,
@@ -29,7 +84,7 @@ fn socket(port: u16, len: usize) -> udp::Socket<'static> {
 
 impl SmoltcpPair {
     pub(crate) fn new(len: usize, v6: bool) -> Self {
-        let mut device = Loopback::new(Medium::Ip);
+        let mut device = Loop::default();
         let mut interface =
             Interface::new(Config::new(HardwareAddress::Ip), &mut device, Instant::ZERO);
         let addr: IpAddress = if v6 { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();

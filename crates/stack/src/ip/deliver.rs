@@ -12,7 +12,7 @@ use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_udp::{DatagramInput, DatagramKey, DatagramVerdict};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
-use floodwall_wire::icmpv6::{self, Icmpv6Message};
+use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
 use crate::ip::addr_pair::AddrPair;
@@ -230,7 +230,11 @@ impl Stack {
         let message = header.message();
         self.overhear(cx, &packet, &ascent, upper);
         match message {
-            Icmpv4Message::EchoRequest { .. } => self.echo_v4(cx, packet, ascent, l4),
+            // With any code, as Linux: the request's code is the reply's.
+            Icmpv4Message::EchoRequest { .. }
+            | Icmpv4Message::Unknown { kind: Icmpv4Type::ECHO_REQUEST, .. } => {
+                self.echo_v4(cx, packet, ascent, l4)
+            }
             Icmpv4Message::EchoReply { id, .. } => {
                 self.stats.counters.count(Counter::IcmpInEchoReps);
                 self.echo_replied(packet, ascent, l4, id);
@@ -284,7 +288,10 @@ impl Stack {
         let (kind, message) = (header.kind(), header.message());
         self.overhear(cx, &packet, &ascent, upper);
         match message {
-            Icmpv6Message::EchoRequest { .. } => self.echo_v6(cx, packet, ascent, l4),
+            Icmpv6Message::EchoRequest { .. }
+            | Icmpv6Message::Unknown { kind: Icmpv6Type::ECHO_REQUEST, .. } => {
+                self.echo_v6(cx, packet, ascent, l4)
+            }
             Icmpv6Message::EchoReply { id, .. } => {
                 self.stats.counters.count(Counter::Icmp6InEchoReplies);
                 self.echo_replied(packet, ascent, l4, id);

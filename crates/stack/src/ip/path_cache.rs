@@ -305,20 +305,21 @@ impl PathCache {
         }
     }
 
-    /// The headers of a segment between these ends, if the last one that left had the same.
+    /// The headers of a segment between these ends, if the last one that left had the same. Call
+    /// it where [`PathCache::last`] has just given the path to the destination, or
+    /// [`PathCache::note_last`] has noted it: that is not asked again.
     #[inline]
     pub(crate) fn heads<A: LastPath>(
         &self,
         ends: &AddrPair<A>,
         zone: Option<IfIndex>,
         marks: &SegmentMarks,
-        now: Instant,
     ) -> Option<&SegmentHeads<A>> {
         let way = A::last_way(self).as_ref()?;
+        debug_assert!(way.generation == self.generation, "the path is that of the last look-up");
+        debug_assert!(way.dst_addr == ends.dst_addr && way.zone == zone, "it leads there");
         let heads = way.heads.as_ref()?;
-        let good = way.generation == self.generation && now < way.until;
-        let same = way.dst_addr == ends.dst_addr && heads.src_addr == ends.src_addr;
-        (good && same && way.zone == zone && heads.marks == *marks).then_some(heads)
+        (heads.src_addr == ends.src_addr && heads.marks == *marks).then_some(heads)
     }
 
     /// Remembers the headers of a segment of `len` bytes, if that is what has departed last.
@@ -449,9 +450,9 @@ mod tests {
             // What a neighbour protocol sends in its place, and another length.
             paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::ICMPV6), 32);
             paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::TCP), 31);
-            assert!(paths.heads(&ends, None, &marks, now).is_none());
+            assert!(paths.heads(&ends, None, &marks).is_none());
             paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::TCP), 32);
-            let heads = paths.heads(&ends, None, &marks, now).unwrap();
+            let heads = paths.heads(&ends, None, &marks).unwrap();
             let wanted = departed(700, IpProtocol::TCP);
             let mut made = vec![0; heads.headers.len()];
             heads.headers.write(&mut made, 700);
@@ -459,13 +460,16 @@ mod tests {
             let other = SegmentMarks { ecn_capable: true, ..marks };
             let back = AddrPair { src_addr: ends.dst_addr, dst_addr: ends.src_addr };
             let same_peer = AddrPair { src_addr: ends.dst_addr, ..ends };
-            assert!(paths.heads(&ends, None, &other, now).is_none());
-            assert!(paths.heads(&ends, Some(IfIndex(1)), &marks, now).is_none());
-            assert!(paths.heads(&back, None, &marks, now).is_none());
-            assert!(paths.heads(&same_peer, None, &marks, now).is_none());
-            assert!(paths.heads(&ends, None, &marks, now + PATH_LIFETIME).is_none());
+            assert!(paths.heads(&ends, None, &other).is_none());
+            assert!(paths.heads(&same_peer, None, &marks).is_none());
+            // Of another way, or after a change, the path is looked up again.
+            assert_eq!(paths.last(back.dst_addr, None, now), None);
+            assert_eq!(paths.last(ends.dst_addr, Some(IfIndex(1)), now), None);
+            assert_eq!(paths.last(ends.dst_addr, None, now + PATH_LIFETIME), None);
             paths.forget();
-            assert!(paths.heads(&ends, None, &marks, now).is_none());
+            assert_eq!(paths.last(ends.dst_addr, None, now), None);
+            paths.note_last((ends.dst_addr, None), path, now);
+            assert!(paths.heads(&ends, None, &marks).is_none(), "it may have others now");
         }
     }
 

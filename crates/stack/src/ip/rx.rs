@@ -28,18 +28,21 @@ impl Stack {
     }
 
     /// One packet as its device gave it, to this worker or to another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_in(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf) {
         if self.burst.follow.is_active() {
+            self.goes_general();
             packet = match self.tcp_followed(packet) {
                 Ok(()) => return,
                 Err(packet) => packet,
             };
         }
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
+            self.goes_general();
             return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         if !interface.up {
+            self.goes_general();
             return self.drop_packet(packet, DropReason::InterfaceDown);
         }
         match interface.medium {
@@ -47,14 +50,20 @@ impl Stack {
                 let predicted = self.tcp_predicted(cx, packet, Some(mac));
                 match predicted.or_else(|packet| self.udp_predicted(packet, Some(mac))) {
                     Ok(()) => {}
-                    Err(packet) => self.ethernet(cx, packet, mac),
+                    Err(packet) => {
+                        self.goes_general();
+                        self.ethernet(cx, packet, mac);
+                    }
                 }
             }
             _ => {
                 let predicted = self.tcp_predicted(cx, packet, None);
                 match predicted.or_else(|packet| self.udp_predicted(packet, None)) {
                     Ok(()) => {}
-                    Err(packet) => self.bare_ip(cx, packet),
+                    Err(packet) => {
+                        self.goes_general();
+                        self.bare_ip(cx, packet);
+                    }
                 }
             }
         }

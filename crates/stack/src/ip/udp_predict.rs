@@ -81,6 +81,7 @@ impl Stack {
         counters.add(in_octets, octets as u64);
         counters.count(delivers);
         self.stats.access.borrow();
+        self.burst.in_one_go += 1;
         self.stats.outcomes.delivered += 1;
         self.memory.has_moved = true;
         Ok(())

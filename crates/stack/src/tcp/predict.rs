@@ -88,7 +88,7 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
 
 /// Reads the headers of a packet with its IP header at `l3`, if it is plain. Where its IP header is
 /// plain, `place` is where that begins and the packet ends.
-#[inline]
+#[inline(always)]
 fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegment> {
     let ip = bytes.get(l3..)?;
     let (src_addr, dst_addr, l4, total_len) = plain_ip(ip, IpProtocol::TCP)?;
@@ -172,7 +172,10 @@ impl Stack {
         match self.tcp_expected(cx, packet, mac, &mut place) {
             Ok(()) => Ok(()),
             Err(packet) if place.1 == 0 => Err(packet),
-            Err(packet) => self.tcp_from_admitted(cx, packet, place),
+            Err(packet) => {
+                self.goes_general();
+                self.tcp_from_admitted(cx, packet, place)
+            }
         }
     }
 
@@ -188,8 +191,10 @@ impl Stack {
     ) -> Result<(), PacketBuf> {
         let Some(tcp) = &mut self.tcp else { return Err(packet) };
         let bytes = packet.first();
-        let l3 = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac));
-        let Some(plain) = l3.and_then(|l3| read(bytes, l3, place)) else { return Err(packet) };
+        let Some(l3) = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac)) else {
+            return Err(packet);
+        };
+        let Some(plain) = read(bytes, l3, place) else { return Err(packet) };
         let of_burst = self.burst.more_arrives || tcp.set.has_train();
         let admission = FlowAdmission {
             iface: packet.iface(),
@@ -214,6 +219,7 @@ impl Stack {
         counters.count(delivers);
         counters.count(Counter::TcpInSegs);
         self.stats.access.borrow();
+        self.burst.in_one_go += 1;
         let mut packet = packet.without_front(plain.text);
         packet.truncate(plain.end - plain.text);
         let (mut reply, mut lend) = (None, lend!(self, cx));

@@ -119,7 +119,7 @@ impl Connection {
             self.recovery.note_unsent(fits && self.snd.unsent() >= self.mss());
         }
         let agreement = self.agreement();
-        if self.recovery.on_ack(cx.records, &told, &agreement).is_reduced {
+        if self.recovery.is_reduced_by_ack(cx.records, &told, &agreement) {
             self.note_reduction();
         }
         self.judge_size_probe(cx.now);

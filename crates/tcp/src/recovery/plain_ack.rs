@@ -6,13 +6,29 @@
 
 use core::time::Duration;
 
-use super::{Recovery, RecoveryPhase, RecoveryVerdict, SizeProbe};
+use super::{Agreement, Recovery, RecoveryPhase, RecoveryVerdict, SizeProbe};
 use crate::ack_segment::AckSegment;
 use crate::connection_index::ConnectionIndex;
 use crate::scoreboard::ScoreboardChange;
 use crate::sent_segments::SentSegments;
 
 impl Recovery {
+    /// [`Recovery::on_ack`], where it only matters whether the window was reduced.
+    #[inline(always)]
+    pub(crate) fn is_reduced_by_ack(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+        agreement: &Agreement,
+    ) -> bool {
+        if self.is_plain(segment) {
+            let _ = self.on_plain_ack(records, segment);
+            return false;
+        }
+        let segment = *segment;
+        self.on_any_ack(records, &segment, agreement).is_reduced
+    }
+
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
     /// retransmitted or SACKed.
     #[inline(always)]

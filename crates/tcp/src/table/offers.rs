@@ -54,6 +54,10 @@ impl ConnectionTable<SynCache> {
         let mut all = self.listeners.all_that_hear(&flow, iface).map(|index| {
             let (settings, _) = self.listeners.of_new(index)?;
             let half = self.half_open.offer_of(self.listeners.half(index)?)?;
+            // The interface's program has no flag for it.
+            if !half.scaling {
+                return None;
+            }
             let (v4, v6) = half.mss;
             Some(SynOffer {
                 addr: local.ip(),

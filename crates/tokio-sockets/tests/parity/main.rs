@@ -2,15 +2,15 @@
 //! ours.
 //!
 //! Both families; ours on the loopback of one host, and between two hosts over a wire in memory.
-//! Each body runs on a current-thread and on
-//! a multi-thread runtime. Where the kernel differs, the difference is written down in
-//! `differences.rs` with its reason, and tried there on both sides. Reading: `place.rs`, then the
-//! bodies.
+//! Each body runs on a current-thread and on a multi-thread runtime. The kernel's loopback is that
+//! of a namespace of the test's own, which takes root. Reading: `place.rs`, then the bodies.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 mod datagrams;
+#[path = "../namespace/mod.rs"]
+mod namespace;
 mod place;
 
 mod errors;
@@ -38,12 +38,12 @@ macro_rules! parity {
 
             #[test]
             fn at_the_kernel_v4() {
-                run(Some(Kernel::new(Ip::V4)), |place| Box::pin($file::$body(place)));
+                run(Kernel::enter(Ip::V4), |place| Box::pin($file::$body(place)));
             }
 
             #[test]
             fn at_the_kernel_v6() {
-                run(Kernel::with_v6(), |place| Box::pin($file::$body(place)));
+                run(Kernel::enter(Ip::V6), |place| Box::pin($file::$body(place)));
             }
 
             #[test]

@@ -16,6 +16,7 @@ use floodwall_packet::PoolConfig;
 use floodwall_tokio_sockets::{Network, UdpSocket};
 
 use crate::datagrams::Datagrams;
+use crate::namespace;
 
 /// How long anything may take that must happen, on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,16 +91,21 @@ pub(crate) trait Place: Send + Sync + 'static {
 pub(crate) struct Kernel(Ip);
 
 impl Kernel {
-    pub(crate) fn new(ip: Ip) -> Self {
-        Self(ip)
-    }
-
-    /// `None`, with a message, where the machine has no IPv6.
-    pub(crate) fn with_v6() -> Option<Self> {
-        match std::net::UdpSocket::bind("[::1]:0") {
-            Ok(_) => Some(Self(Ip::V6)),
-            Err(error) => {
-                eprintln!("SKIPPED: the kernel here has no IPv6 loopback ({error})");
+    /// In a namespace of this thread's own; `None`, with a message, where there can be none, and
+    /// where the machine has no IPv6.
+    pub(crate) fn enter(ip: Ip) -> Option<Self> {
+        let bound = || std::net::UdpSocket::bind((Self(ip).here(), 0));
+        let bound = namespace::enter().and_then(|()| bound().map_err(|error| error.to_string()));
+        // A way to every address: a broadcast is refused for what it is.
+        let routed = || namespace::ip("route add default dev lo");
+        match bound {
+            Ok(_) if !routed() => {
+                eprintln!("SKIPPED: no default route by `ip`");
+                None
+            }
+            Ok(_) => Some(Self(ip)),
+            Err(missing) => {
+                eprintln!("SKIPPED: no loopback of the kernel: {missing}");
                 None
             }
         }

@@ -2,12 +2,15 @@
 //! ours, on the loopback of one host and between two hosts.
 //!
 //! All bodies of a place run on one place, one after another, on a current-thread and on a
-//! multi-thread runtime: hosts are made once a family. Reading: `place.rs`, then the bodies.
+//! multi-thread runtime: hosts are made once a family. The kernel's loopback is that of a namespace
+//! of the test's own, which takes root. Reading: `place.rs`, then the bodies.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 mod ends;
+#[path = "../namespace/mod.rs"]
+mod namespace;
 mod options;
 mod place;
 mod readiness;
@@ -99,12 +102,12 @@ fn run<P: Place>(place: Option<P>) {
 
 #[test]
 fn at_the_kernel_v4() {
-    run(Some(Kernel::V4));
+    run(Kernel::V4.enter());
 }
 
 #[test]
 fn at_the_kernel_v6() {
-    run(Kernel::with_v6());
+    run(Kernel::V6.enter());
 }
 
 #[test]

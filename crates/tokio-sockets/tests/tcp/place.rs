@@ -18,6 +18,8 @@ use floodwall_tokio_sockets as ours;
 use floodwall_tokio_sockets::Network;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
 
+use crate::namespace;
+
 /// How long anything may take that must happen, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -256,12 +258,16 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// `None`, with a message, where the machine has no IPv6.
-    pub(crate) fn with_v6() -> Option<Self> {
-        match std::net::TcpListener::bind("[::1]:0") {
-            Ok(_) => Some(Self::V6),
-            Err(error) => {
-                eprintln!("SKIPPED: the kernel here has no IPv6 loopback ({error})");
+    /// In a namespace of this thread's own; `None`, with a message, where there can be none, and
+    /// where the machine has no IPv6.
+    pub(crate) fn enter(self) -> Option<Self> {
+        let v6 = matches!(self, Self::V6);
+        let bound = || std::net::TcpListener::bind((loopback(v6), 0));
+        let bound = namespace::enter().and_then(|()| bound().map_err(|error| error.to_string()));
+        match bound {
+            Ok(_) => Some(self),
+            Err(missing) => {
+                eprintln!("SKIPPED: no loopback of the kernel: {missing}");
                 None
             }
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, TcpState};
+use floodwall_tcp::{Acknowledge, Algorithm, TcpSettings, TcpState};
 
 use super::super::calls::number_of;
 use super::super::profile::Profile;
@@ -25,14 +25,15 @@ const GRANTED: &[&str] = &[
     "IP_FREEBIND",
     // A connection gets its port with its peer in any case.
     "IP_BIND_ADDRESS_NO_PORT",
+    // What is sent is copied, as Linux does where it must; no other flag asks for more.
+    "SO_ZEROCOPY",
     // Whether a packet may be cut on its way is not compared.
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
 ];
 /// Refused, as systems without them do; a script that sets one needs it.
-const MISSING: &[&str] =
-    &["SO_ZEROCOPY", "SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_NOOPT", "TCP_MD5SIG"];
+const MISSING: &[&str] = &["SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_MD5SIG"];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 /// How long a handshake may take where nothing was set, as FreeBSD reports it.
@@ -80,6 +81,7 @@ impl Memory {
             missing if MISSING.contains(&missing) => {
                 return Err(errno(&format!("ENOPROTOOPT: {option} is not supported")));
             }
+            "TCP_NOOPT" => set_options(&mut entry.settings, value == 0),
             "TCP_CORK" => entry.settings.cork = value != 0,
             "TCP_NOTSENT_LOWAT" => {
                 let is_bound = number > 0 && number < u32::MAX;
@@ -205,6 +207,11 @@ pub(in super::super) fn algorithm_of(name: &str) -> Option<Algorithm> {
         "cubic" => Some(Algorithm::Cubic),
         _ => None,
     }
+}
+
+/// Whether SYNs have options; the segment size they have in any case.
+const fn set_options(settings: &mut TcpSettings, on: bool) {
+    (settings.timestamps, settings.sack, settings.window_scale) = (on, on, on);
 }
 
 fn unknown() -> Errno {

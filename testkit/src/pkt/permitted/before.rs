@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use super::super::calls::WRITES;
 use super::super::icmp::Icmp;
 use super::super::runner::Failure;
-use super::super::script::{ACK, Arg, Event, Opt, SYN, Script, Segment, SocketCall, What};
+use super::super::script::{ACK, Arg, Event, Opt, SYN, Script, Segment, SocketCall, What, When};
 
 /// A script up to the line that failed.
 pub(super) struct Before<'a> {
@@ -78,6 +79,18 @@ impl<'a> Before<'a> {
             What::Call(call) => Some(call),
             _ => None,
         }
+    }
+
+    /// Whether the failure is one of this call.
+    pub(super) fn called(&self, name: &str) -> bool {
+        self.call().is_some_and(|call| call.name == name)
+    }
+
+    /// Whether a call returned more than the script wants.
+    pub(super) fn gave_more(&self) -> bool {
+        let gave = self.failure.what.split(" gave Ok(").nth(1);
+        let gave = gave.and_then(|rest| rest.split(')').next()?.parse::<i64>().ok());
+        gave.is_some_and(|gave| self.call().is_some_and(|call| gave > call.result))
     }
 
     pub(super) fn calls(&self) -> impl Iterator<Item = &'a SocketCall> + use<'a> {
@@ -179,6 +192,28 @@ impl<'a> Before<'a> {
         }
         let covers = |s: &Segment| s.ack.is_some_and(|ack| again.iter().any(|end| *end <= ack));
         self.last_inbound(|s| has_sack(s) && covers(s))
+    }
+
+    /// Whether the ACKs since the last write came ever later: eight or more, the last of them more
+    /// than 16 ms later than the handshake's (the samples, and the highest threshold, of RFC 9406).
+    pub(super) fn rtt_rises(&self) -> bool {
+        let (mut first, mut since, mut acks) = (None, Duration::ZERO, 0);
+        for event in self.before() {
+            let When::After(gap) = event.when else { continue };
+            match &event.what {
+                What::Inbound(s) if s.has(SYN) => {}
+                What::Inbound(_) => {
+                    (since, acks) = (since + gap, acks + 1);
+                    first.get_or_insert(gap);
+                }
+                What::Call(call) if WRITES.contains(&&*call.name) => {
+                    (since, acks) = (Duration::ZERO, 0);
+                }
+                _ => {}
+            }
+        }
+        let rises = |first| since > first + Duration::from_millis(16);
+        acks >= 8 && first.is_some_and(rises)
     }
 
     /// Whether what was sent is as wanted but for the window.

@@ -105,12 +105,20 @@ impl Stack {
     /// Publishes what has changed; nothing where this is no control shard. Bounded: a look at a
     /// handful of words, [`NEIGHBORS_EACH`] neighbours of each family, and once in a while a copy
     /// of the tables.
+    #[inline]
     pub(crate) fn publish(&mut self, cx: &mut RoundContext<'_>) {
-        let now = cx.now;
         if self.is_follower() {
             return;
         }
-        let routes_shown = self.publish_routes(now);
+        let routes_shown = self.publish_routes(cx.now);
+        if matches!(self.shard.role, Role::Control(_)) {
+            self.publish_as_control(cx, routes_shown);
+        }
+    }
+
+    #[inline(never)]
+    fn publish_as_control(&mut self, cx: &mut RoundContext<'_>, routes_shown: bool) {
+        let now = cx.now;
         let Role::Control(mut control) = mem::replace(&mut self.shard.role, Role::Alone) else {
             return;
         };

@@ -51,6 +51,25 @@ fn of_all_flags_only_a_syn_begins_anything_and_none_makes_a_connection() {
 }
 
 #[test]
+fn segments_of_port_zero_are_dropped() {
+    // RFC 6335 section 6 reserves it: no program can be meant, nor have sent it.
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        peer.listen(&TcpSettings::default(), 4);
+        let mut to_zero = peer.bytes(&put(S, 0, 0));
+        // The sum stays: what the port loses, the urgent pointer gains.
+        let port = [to_zero[2], to_zero[3]];
+        to_zero[2..4].copy_from_slice(&[0, 0]);
+        to_zero[18..20].copy_from_slice(&port);
+        assert!(peer.give_bytes(&to_zero).is_empty());
+        assert_eq!(peer.dropped, Some(DropReason::TcpMalformed));
+        peer.peer_port = 0;
+        assert!(peer.give(put(S, 0, 0)).is_empty());
+        assert_eq!(peer.dropped, Some(DropReason::TcpMalformed));
+    }
+}
+
+#[test]
 fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
     // Row 7: land (CVE-1999-0016).
     let mut peer = Peer::new(false);
