@@ -71,10 +71,9 @@ const STEPS: &[Step] = &[
         run: Run::Cargo(&["test", "--workspace", "--no-fail-fast"], &[]),
         place: Place::After,
     },
-    // The tests mostly wait, for the kernel, for other processes and for foreign tools. What follows
-    // is done beside them.
-    // Loom's target folder is not the tests', so it comes first: a build in that folder keeps others
-    // waiting.
+    // The tests mostly wait, for the kernel, for other processes and for foreign tools. What
+    // follows is done beside them. Loom's target folder is not the tests', so it comes first: a
+    // build in that folder keeps others waiting.
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \

@@ -249,8 +249,8 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// The neighbour's link address, where it may be used. A reachable or permanent neighbour costs
-    /// one keyed hash and a read; a stale one, or one that soon will be, is watched from now on (RFC
-    /// 4861 section 7.3.3).
+    /// one keyed hash and a read; a stale one, or one that soon will be, is watched from now on
+    /// (RFC 4861 section 7.3.3).
     #[inline]
     pub fn lookup(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<MacAddr> {
         let at = self.table.find(iface, addr)?;

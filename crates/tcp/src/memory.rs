@@ -23,8 +23,8 @@
 //! grow into it, so that their programs wait (backpressure) and nothing has to be ended. Where
 //! several source prefixes hold memory, a half of a connection may also hold what is missing to its
 //! prefix's fair share: others give way. Windows promised before may exceed the limit; data beyond
-//! it is refused, and retransmitted by the peer, unless its prefix holds less than an eighth of what
-//! is left of the excess ([`RESERVED_DIVISOR`]).
+//! it is refused, and retransmitted by the peer, unless its prefix holds less than an eighth of
+//! what is left of the excess ([`RESERVED_DIVISOR`]).
 //!
 //! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
 //! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
@@ -35,9 +35,9 @@
 //! keeps its window beside many of these.
 //!
 //! Those that hold more than their share are throttled before they are candidates: nothing is
-//! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet: a
-//! send buffer takes what is free, or a part of the excess, and one frame where nothing
-//! of it is in flight. So a download that turns over in time is never reset because others take
+//! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet:
+//! a send buffer takes what is free, or a part of the excess, and one frame where nothing of it is
+//! in flight. So a download that turns over in time is never reset because others take
 //! their share at once, however many prefixes they are.
 //!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
@@ -56,8 +56,8 @@
 //! prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average), among
 //! the connections that hold more than [`HALF_FLOOR`], then among all, the one with the slowest
 //! turnover, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; beyond the limit
-//! this falls to a half, and it ends at the bound. Still ones, as above, before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes
-//! loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
+//! this falls to a half, and it ends at the bound. Still ones, as above, before that: of
+//! `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
 //! others need their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};

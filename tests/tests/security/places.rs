@@ -344,8 +344,8 @@ fn connections_in_fin_wait_2_shut_no_other_prefix_out() {
     }
 }
 
-/// Each prefix has its share, however many the attacker has: of 34 places beside 30, of three beside
-/// 300. Newcomers have less, and so have those that hold one or two.
+/// Each prefix has its share, however many the attacker has: of 34 places beside 30, of three
+/// beside 300. Newcomers have less, and so have those that hold one or two.
 #[test]
 fn attackers_of_many_prefixes_shut_no_other_prefix_out() {
     for family in FAMILIES {

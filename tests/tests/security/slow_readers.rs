@@ -218,8 +218,8 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
     }
 }
 
-/// Its buffer is larger than its share when 120 readers of 30 prefixes begin to take theirs at once,
-/// and takes up to a second to drain: it was reset at once.
+/// Its buffer is larger than its share when 120 readers of 30 prefixes begin to take theirs at
+/// once, and takes up to a second to drain: it was reset at once.
 #[test]
 fn a_download_that_holds_more_than_its_share_is_throttled_to_it_and_not_reset() {
     const PREFIXES: u16 = 30;

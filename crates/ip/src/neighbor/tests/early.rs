@@ -22,10 +22,11 @@ fn times<A: Nth>(world: &mut World<A>, time: Duration) -> Vec<(u64, Asked<A>)> {
 const TICK: u64 = 5;
 
 fn assert_times<A: Nth>(asked: &[(u64, Asked<A>)], expected: &[(u64, Asked<A>)]) {
-    let near = |(a, b): (&(u64, Asked<A>), &(u64, Asked<A>))| {
-        a.1 == b.1 && (b.0..=b.0 + TICK).contains(&a.0)
-    };
-    let all = asked.len() == expected.len() && asked.iter().zip(expected).all(near);
+    let near = asked.iter().zip(expected).all(|(asked, expected)| {
+        let (from, what) = *expected;
+        asked.1 == what && (from..=from + TICK).contains(&asked.0)
+    });
+    let all = asked.len() == expected.len() && near;
     assert!(all, "{asked:?} is not {expected:?}");
 }
 
