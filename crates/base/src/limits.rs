@@ -101,6 +101,12 @@ pub const REQUESTER_PREFIX_V6: u8 = 48;
 /// answered a solicitation of ours. Any solicitation costs us an entry; only this many can be taken
 /// that way.
 pub const NEIGHBOR_UNVERIFIED_MAX: usize = 64;
+/// Early solicitations a second of one interface and family for neighbours to which packets go,
+/// and as many for the others: a fraction of the [`NEIGHBORS_INCOMPLETE_MAX`] that a sweep has us
+/// send a second in any case.
+pub const NEIGHBOR_EARLY_RATE: u32 = 32;
+/// The same as a burst: several gateways and clients that lose their answers at once.
+pub const NEIGHBOR_EARLY_BURST: u32 = 32;
 
 // Router discovery and autoconfiguration.
 

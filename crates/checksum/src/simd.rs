@@ -54,6 +54,46 @@ pub fn sum_sse2(bytes: &[u8]) -> u64 {
     total
 }
 
+/// Copies `from` to the front of `into` and sums it in the same pass with AVX2: at most
+/// [`BLOCK_BYTES_MAX`] bytes, and no more than `into` has. `None`, without an effect, where this
+/// machine has none, or there are more.
+#[inline]
+pub(crate) fn copy_sum_avx2(into: &mut [u8], from: &[u8]) -> Option<u64> {
+    let into = into.get_mut(..from.len())?;
+    if from.len() > BLOCK_BYTES_MAX || !is_x86_feature_detected!("avx2") {
+        return None;
+    }
+    // SAFETY: the machine has AVX2: it was checked just above.
+    Some(unsafe { copy_block_avx2(into, from) })
+}
+
+/// As [`block_avx2`] of `from`, which is copied to `into` of the same length: each load serves
+/// both.
+#[target_feature(enable = "avx2")]
+fn copy_block_avx2(into: &mut [u8], from: &[u8]) -> u64 {
+    let (rows, rest) = from.as_chunks::<128>();
+    let (loads, tail) = rest.as_chunks::<32>();
+    let (row_copies, rest) = into.as_chunks_mut::<128>();
+    let (load_copies, tail_copy) = rest.as_chunks_mut::<32>();
+    let mut lanes = [_mm256_setzero_si256(); 4];
+    for (row, copy) in rows.iter().zip(row_copies) {
+        let (quarters, _) = row.as_chunks::<32>();
+        for (lane, quarter) in lanes.iter_mut().zip(quarters) {
+            *lane = _mm256_add_epi32(*lane, pairs_avx2(quarter));
+        }
+        *copy = *row;
+    }
+    let [mut a, b, c, d] = lanes;
+    for (load, copy) in loads.iter().zip(load_copies) {
+        a = _mm256_add_epi32(a, pairs_avx2(load));
+        *copy = *load;
+    }
+    tail_copy.copy_from_slice(tail);
+    let total = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+    let halves = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256::<1>(total));
+    unbias(lanes_sum(halves), from.len() - tail.len(), tail)
+}
+
 #[target_feature(enable = "avx2")]
 fn block_avx2(bytes: &[u8]) -> u64 {
     let (rows, rest) = bytes.as_chunks::<128>();

@@ -164,10 +164,26 @@ fn copy_blocks(into: &mut [u8], from: &[u8]) -> InternetSum {
 fn copy_block(into: &mut [u8], from: &[u8]) -> InternetSum {
     let len = into.len().min(from.len());
     match (into.get_mut(..len), from.get(..len)) {
-        (Some(to), Some(from)) => {
+        (Some(to), Some(from)) if len < WIDE_MIN => {
             to.copy_from_slice(from);
-            sum(from)
+            InternetSum(sum_scalar(from))
         }
+        (Some(to), Some(from)) => copy_wide(to, from),
         _ => InternetSum::ZERO,
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn copy_wide(into: &mut [u8], from: &[u8]) -> InternetSum {
+    if let Some(value) = crate::simd::copy_sum_avx2(into, from) {
+        return InternetSum(value);
+    }
+    into.copy_from_slice(from);
+    sum(from)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn copy_wide(into: &mut [u8], from: &[u8]) -> InternetSum {
+    into.copy_from_slice(from);
+    sum(from)
 }

@@ -104,6 +104,20 @@ fn copying_copies_and_sums_what_both_sides_can_hold() {
 }
 
 #[test]
+fn copies_of_every_length_and_alignment_are_summed_and_whole() {
+    let from = noise(2048 + 64);
+    for len in 0..=2048 {
+        let (at, to) = (len % 33, len % 31);
+        let bytes = &from[at..][..len];
+        let mut into = vec![0xa5; 2048 + 64];
+        assert_eq!(copy_sum(&mut into[to..][..len], bytes).fold(), oracle(bytes), "{len} bytes");
+        assert_eq!(into[to..][..len], *bytes, "{len} bytes");
+        let around = into[..to].iter().chain(&into[to + len..]);
+        assert!(around.copied().all(|byte| byte == 0xa5), "{len} bytes");
+    }
+}
+
+#[test]
 fn a_known_ipv4_header_has_its_known_checksum() {
     let header =
         [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 192, 168, 0, 1, 192, 168, 0, 199u8];

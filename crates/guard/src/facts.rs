@@ -234,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a namespace is entered by a thread")]
     fn the_kernel_tells_listeners_and_no_connections() {
         // A namespace of this thread's own.
         let test = std::thread::spawn(|| match crate::trial::enter_namespace() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use floodwall_guard::Watch;
+use floodwall_guard::{GuardConfig, Watch};
 use rig::frame::{frame, run, writer};
 use rig::{Flood, Rig, config, connect_and_echo, counted, echo, server, start};
 
@@ -259,6 +259,74 @@ fn a_waking_loses_no_handshake_of_any_kind() {
         // Nearly all of the new ones: a SYN that came before the waking is the kernel's.
         assert!(seen("adopted") >= HALF_WAY as u64, "{:?}", guard.status());
         assert_eq!(seen("not_adopted"), 0);
+    }
+}
+
+/// A client that has its SYN-ACK, and whose ACKs are held back.
+fn half_way(rig: &Rig, v6: bool) -> TcpStream {
+    rig.run(move || {
+        assert!(hold_back_acks(true));
+        TcpStream::connect(server(v6, PORT)).unwrap()
+    })
+}
+
+#[test]
+fn a_listener_that_goes_between_syn_and_ack_leaves_a_reset() {
+    let Some(rig) = Rig::new() else { return };
+    if !rig.run(|| hold_back_acks(true) && hold_back_acks(false)) {
+        return rig::skip("no nft, with which ACKs are held back (Debian: nftables)");
+    }
+    for v6 in [false, true] {
+        let listener = TcpListener::bind(server(v6, PORT)).unwrap();
+        let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+        let mut stream = half_way(&rig, v6);
+        drop(listener);
+        let error = rig.run(move || {
+            assert!(hold_back_acks(false));
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let sent = stream.write_all(b"line");
+            sent.and_then(|()| stream.read_exact(&mut [0; 4])).unwrap_err().kind()
+        });
+        assert_eq!(error, std::io::ErrorKind::ConnectionReset, "IPv6 {v6}");
+        assert_eq!((counted(&guard, "syn_answered"), counted(&guard, "adopted")), (1, 0));
+    }
+}
+
+/// The SYN met one guard, the ACK meets another: with the same secret it is taken over, with
+/// another one it is forged.
+#[test]
+fn a_sister_with_the_same_secret_takes_the_others_cookies() {
+    let Some(rig) = Rig::new() else { return };
+    if !rig.run(|| hold_back_acks(true) && hold_back_acks(false)) {
+        return rig::skip("no nft, with which ACKs are held back (Debian: nftables)");
+    }
+    for v6 in [false, true] {
+        echo(server(v6, PORT));
+        for same in [true, false] {
+            let Some(first) = start(config(&[PORT], Watch::Always)) else { return };
+            let mut stream = half_way(&rig, v6);
+            assert_eq!(counted(&first, "syn_answered"), 1);
+            drop(first);
+            let secret = rig::secret(if same { 1 } else { 2 });
+            let sister = start(GuardConfig { secret, ..config(&[PORT], Watch::Always) }).unwrap();
+            let mut stream = rig.run(move || {
+                assert!(hold_back_acks(false));
+                stream.write_all(b"line").unwrap();
+                stream
+            });
+            let verdict = if same { "adopted" } else { "ack_forged" };
+            let seen = (0..500).any(|_| {
+                thread::sleep(Duration::from_millis(20));
+                counted(&sister, verdict) > 0
+            });
+            assert!(seen, "IPv6 {v6}, same {same}: {:?}", sister.status());
+            if same {
+                assert!(rig.run(move || stream.read_exact(&mut [0; 4]).is_ok()), "IPv6 {v6}");
+                assert_eq!(counted(&sister, "syn_answered"), 0);
+            } else {
+                assert_eq!(counted(&sister, "adopted"), 0);
+            }
+        }
     }
 }
 

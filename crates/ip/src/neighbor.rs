@@ -7,9 +7,10 @@
 //!
 //! Invariants: all memory is taken at construction; a packet given to the cache comes back exactly
 //! once (released, dropped with a reason, or in an event); nothing evicted ever holds a packet;
-//! resolved neighbours never give way to unresolved ones. Read first: RFC 4861 sections 7.2, 7.3
-//! and 10, RFC 6583 section 7. Not here: the tables of states (`neighbor/state.rs`), validation of
-//! messages (`arp.rs`, `ndp.rs`).
+//! resolved neighbours never give way to unresolved ones; one that is in use is probed before it is
+//! stale, and used until all probes are lost. Read first: RFC 4861 sections 7.2, 7.3 and 10, RFC
+//! 6583 section 7. Not here: the tables of states (`neighbor/state.rs`), what is solicited before
+//! the RFC's time (`neighbor/early.rs`), validation of messages (`arp.rs`, `ndp.rs`).
 //!
 //! # Under flood
 //! Each interface has three shares that cannot take from each other:
@@ -39,6 +40,7 @@
 //! eight others compared, one eviction.
 
 mod changes;
+mod early;
 mod index;
 mod routers;
 mod state;
@@ -57,6 +59,8 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use thiserror::Error;
 
 pub use self::changes::Usable;
+use self::early::EarlyCredit;
+pub use self::early::{EARLY_SOLICIT_FIRST, EARLY_SOLICIT_MAX};
 pub(crate) use self::index::NeighborIndex;
 use self::routers::LinkTimers;
 pub use self::state::{AdvertisementFlags, NeighborState};
@@ -80,6 +84,10 @@ pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 pub const UNREACHABLE_SOLICIT_MAX: u8 = 3;
 /// How much longer each of these waits (RFC 7048 section 3, BACKOFF_MULTIPLE).
 const BACKOFF_MULTIPLE: u32 = 3;
+/// So long before a neighbour would become stale a use of it counts as that of a stale one, or half
+/// of the time for which it counts as reachable, where that is less: it is in
+/// [`NeighborState::Delay`] and probed while it still counts.
+pub const REFRESH_LEAD: Duration = Duration::from_secs(10);
 /// How long a neighbour that did not answer is not solicited again.
 pub const FAILED_HOLD: Duration = Duration::from_secs(1);
 /// How long such a neighbour is shown.
@@ -211,6 +219,7 @@ pub struct NeighborCache<A> {
     waiting: u64,
     waiting_max: u64,
     timers: Box<[LinkTimers]>,
+    early: Box<[EarlyCredit]>,
     random: PublicRandom,
     /// See [`NeighborCache::moves`].
     moves: u64,
@@ -222,8 +231,9 @@ impl<A: Address> NeighborCache<A> {
     #[must_use]
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
         let timers = vec![LinkTimers::default(); config.interfaces].into();
+        let early = vec![EarlyCredit::default(); config.interfaces].into();
         let table = NeighborTable::new(config, key, now);
-        Self { table, waiting: 0, waiting_max: u64::MAX, timers, random, moves: 0 }
+        Self { table, waiting: 0, waiting_max: u64::MAX, timers, early, random, moves: 0 }
     }
 
     /// Lets no more packets wait than the part of the frames of `pool` that is for those of one
@@ -239,14 +249,15 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// The neighbour's link address, where it may be used. A reachable or permanent neighbour costs
-    /// one keyed hash and a read; a stale one is watched from now on (RFC 4861 section 7.3.3).
+    /// one keyed hash and a read; a stale one, or one that soon will be, is watched from now on
+    /// (RFC 4861 section 7.3.3).
     #[inline]
     pub fn lookup(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<MacAddr> {
         let at = self.table.find(iface, addr)?;
         let entry = self.table.entry(at)?;
         match entry.state {
             Some(NeighborState::Permanent) => Some(entry.link_addr),
-            Some(NeighborState::Reachable) if now < entry.until => Some(entry.link_addr),
+            Some(NeighborState::Reachable) if now < entry.watch_from => Some(entry.link_addr),
             _ => self.use_entry(at, now),
         }
     }
@@ -392,9 +403,10 @@ impl<A: Address> NeighborCache<A> {
         match state {
             // The timer notices when it rings that there is time left.
             Some(NeighborState::Reachable) => {
-                let until = now + self.reachable_time(iface);
+                let (until, watch_from) = self.reachable_until(iface, now);
                 if let Some(entry) = self.table.entry_mut(at) {
                     entry.until = entry.until.max(until);
+                    entry.watch_from = entry.watch_from.max(watch_from);
                 }
             }
             Some(
@@ -525,12 +537,17 @@ impl<A: Address> NeighborCache<A> {
         let link_addr = entry.link_addr;
         match entry.state? {
             NeighborState::Incomplete | NeighborState::Failed => None,
-            // Reachable only until a moment that has passed, before the timer expired.
+            // Reachable until a moment that is near, or has passed before the timer expired.
             NeighborState::Stale | NeighborState::Reachable => {
                 self.enter(at, NeighborState::Delay, now);
                 Some(link_addr)
             }
-            _ => Some(link_addr),
+            _ => {
+                if !entry.used {
+                    self.table.entry_mut(at)?.used = true;
+                }
+                Some(link_addr)
+            }
         }
     }
 
@@ -612,6 +629,7 @@ impl<A: Address> NeighborCache<A> {
         let is_full = entry.pending.len() >= pending_max || size > room;
         let dropped = if is_full { entry.pending.pop_front() } else { None };
         entry.pending.push_back(packet);
+        entry.used = true;
         let gone = if dropped.is_some() { oldest } else { 0 };
         self.waiting = (self.waiting + size).saturating_sub(gone);
         dropped
@@ -621,6 +639,9 @@ impl<A: Address> NeighborCache<A> {
     fn ring(&mut self, at: u32, now: Instant) -> Option<NeighborEvent<A>> {
         let entry = self.table.entry_mut(at)?;
         let (iface, addr, link_addr) = (entry.iface, entry.addr, entry.link_addr);
+        if entry.is_solicited() && now < entry.until {
+            return self.solicit_early(at, now);
+        }
         let asked_enough = match entry.state? {
             NeighborState::Incomplete => entry.solicits >= MULTICAST_SOLICIT_MAX,
             NeighborState::Probe => entry.solicits >= UNICAST_SOLICIT_MAX,
@@ -732,19 +753,23 @@ impl<A: Address> NeighborCache<A> {
     /// Puts an entry into a state, with the timer of that state.
     fn enter(&mut self, at: u32, state: NeighborState, now: Instant) {
         let Some(iface) = self.table.entry(at).map(|e| e.iface) else { return };
-        let retrans = self.timers_of(iface).retrans;
-        let reachable_until = match state {
-            NeighborState::Reachable => now + self.reachable_time(iface),
-            _ => now,
+        let LinkTimers { retrans, early, .. } = self.timers_of(iface);
+        let (reachable_until, watch_from) = match state {
+            NeighborState::Reachable => self.reachable_until(iface, now),
+            _ => (now, now),
         };
         let Some(entry) = self.table.entry_mut(at) else {
             return;
         };
         let mut proven = entry.proven;
         let timer = match state {
-            NeighborState::Incomplete | NeighborState::Probe => Some(now + retrans),
+            NeighborState::Incomplete | NeighborState::Probe => {
+                Some(entry.solicited_until(now + retrans, early, now))
+            }
             NeighborState::Unreachable => {
-                Some(now + retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits)))
+                let wait = retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits));
+                // The first solicitation of this state is yet to come.
+                Some(entry.solicited_until(now + wait, early && entry.solicits > 0, now))
             }
             // An unverified neighbour with outgoing traffic is probed with the next timed work:
             // while unverified, others can evict it (specs/exceptions/rfc4861-7.3.3.md).
@@ -757,7 +782,7 @@ impl<A: Address> NeighborCache<A> {
                 Some(now + FAILED_KEEP)
             }
             NeighborState::Reachable => {
-                entry.until = reachable_until;
+                (entry.until, entry.watch_from) = (reachable_until, watch_from);
                 proven = true;
                 Some(reachable_until)
             }
@@ -772,6 +797,13 @@ impl<A: Address> NeighborCache<A> {
 
     fn timers_of(&self, iface: IfIndex) -> LinkTimers {
         self.timers.get(usize::from(iface.0)).copied().unwrap_or_default()
+    }
+
+    /// Until when a neighbour that has just answered counts as reachable, and from when on a use
+    /// has it probed.
+    fn reachable_until(&mut self, iface: IfIndex, now: Instant) -> (Instant, Instant) {
+        let time = self.reachable_time(iface);
+        (now + time, now + time.saturating_sub(REFRESH_LEAD.min(time / 2)))
     }
 
     /// Between half and one and a half of the link's, [`REACHABLE_TIME`] by default, uniformly (RFC

@@ -44,6 +44,7 @@ mod pool;
 mod pulldown;
 mod redirect_offer;
 mod refcount;
+mod retired;
 mod rx_filter;
 mod sum;
 mod syn_offers;

@@ -24,6 +24,7 @@ use crate::capacity_hints::CapacityHints;
 use crate::descriptor::{Class, Descriptor, LARGE_FRAMES};
 use crate::home::{self, FrameHome};
 use crate::lane::Lane;
+use crate::retired::{self, RegionMemory};
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;
@@ -140,6 +141,7 @@ impl Region {
             let (frames, workers) = (config.frames, config.workers);
             return Err(PoolError::TooFew { frames, workers });
         }
+        retired::free_what_is_home();
         let parts = parts_of(config);
         let (count, descriptor_bytes, bytes) =
             sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
@@ -313,33 +315,16 @@ fn zeroed<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), Po
 }
 
 impl Drop for Region {
-    /// Frees the memory if every descriptor is home. If a packet is still out somewhere, the
-    /// memory and the homes stay for ever: a leak, never a dangling handle.
+    /// Frees the memory and the homes if every descriptor is home. If a packet is still out
+    /// somewhere, they wait: a region that is made later frees them.
     fn drop(&mut self) {
-        if self.carved {
-            let mut home_again = 0;
-            for (_, home) in &self.homes {
-                // SAFETY: homes live until the end of this function; no `Pool` exists any more.
-                let home = unsafe { home.as_ref() };
-                home_again += home.available().iter().sum::<usize>();
-                if !home.accounts.all_released() {
-                    return;
-                }
-            }
-            if home_again != self.count {
-                return;
-            }
+        RegionMemory {
+            descriptors: (self.descriptors, self.descriptor_layout),
+            frames: (self.memory, self.memory_layout),
+            homes: core::mem::take(&mut self.homes),
+            count: if self.carved { self.count } else { 0 },
         }
-        for (slot, home) in self.homes.drain(..) {
-            home::unregister(slot);
-            // SAFETY: leaked from a box in `make_homes`; unregistered, and no descriptor is out.
-            drop(unsafe { Box::from_raw(home.as_ptr()) });
-        }
-        // SAFETY: both were allocated in `new` with these layouts; no handle is out.
-        unsafe {
-            dealloc(self.memory.as_ptr(), self.memory_layout);
-            dealloc(self.descriptors.as_ptr().cast(), self.descriptor_layout);
-        }
+        .give_up();
     }
 }
 

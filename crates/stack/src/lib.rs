@@ -27,6 +27,7 @@ mod tap;
 mod tcp;
 mod triage;
 mod watched;
+mod work_snapshot;
 mod work_units;
 
 pub use build::check;

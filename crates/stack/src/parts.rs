@@ -34,7 +34,7 @@ use crate::tcp::wall_clock::WallClock;
 use crate::triage::recent_peers::RecentPeers;
 use crate::triage::scratch::TriageScratch;
 use crate::watched::Watched;
-use crate::work_units::WorkSnapshot;
+use crate::work_snapshot::WorkSnapshot;
 use floodwall_remote::RemoteShard;
 
 /// The tables of one address family.

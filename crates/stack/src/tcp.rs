@@ -261,7 +261,8 @@ impl Stack {
         let path = self.tcp_path(cx, ends.dst_addr, zone);
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
-        let (sent, segment) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
+        let index = id.index() as u32;
+        let (sent, segment) = tcp.set.write_now(&mut lend!(self, cx), index, bytes, (false, mtu));
         if let Some(segment) = segment {
             self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
         }

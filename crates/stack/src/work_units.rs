@@ -2,14 +2,16 @@
 //!
 //! Called by `stack.rs` and `host.rs` before and after they handle packets. A unit is the cost of
 //! the cheapest packet, one that is dropped at its headers; a packet that goes further costs more
-//! of them. A packet that is read in one go moves the counters by known amounts: a burst of such
-//! packets alone is not measured by them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
-//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
-//! counted on a packet's path for this: a handful of counters is read once a burst.
+//! of them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
+//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: a handful
+//! of counters is read once a burst, and on a packet's path only those that are read in one go are
+//! counted for this: they move the others by known amounts, so that a burst of such packets alone
+//! is not measured by them.
 
 use floodwall_base::{Counter, Units};
 
 use crate::stack::Stack;
+use crate::work_snapshot::WorkSnapshot;
 
 /// Units beside the packet itself, for: being delivered to its protocol; being originated and
 /// routed; being a fragment, which is inserted among others (reassembly); being a neighbour
@@ -29,19 +31,6 @@ const NDP_COUNTERS: [Counter; 4] = [
     Counter::Icmp6InNeighborSolicits,
     Counter::Icmp6InNeighborAdvertisements,
 ];
-
-/// The counters that effort is computed from, at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WorkSnapshot {
-    received: u64,
-    delivered: u64,
-    originated: u64,
-    fragments: u64,
-    told: u64,
-    headers: u64,
-    /// Packets of the burst that were read in one go until then.
-    in_one_go: u64,
-}
 
 /// The counters before a burst that are read for each.
 #[derive(Clone, Copy, Debug)]

@@ -499,7 +499,9 @@ impl Connection {
         } else {
             self.send_bytes
         };
-        limit.min(self.rcv.send_allowed)
+        let limit = limit.min(self.rcv.send_allowed);
+        // Where nothing is in flight no acknowledgment would notify the program of room.
+        if self.snd.nxt == self.snd.una { limit.max(FRAME_TRUE_BYTES) } else { limit }
     }
 
     /// Whether less than a third of the send buffer is free, or of its first size where it has

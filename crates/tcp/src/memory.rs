@@ -22,8 +22,9 @@
 //! quarter ([`OTHERS_DIVISOR`]) is for prefixes with less than their fair share: the others do not
 //! grow into it, so that their programs wait (backpressure) and nothing has to be ended. Where
 //! several source prefixes hold memory, a half of a connection may also hold what is missing to its
-//! prefix's fair share, however little is free: others give way. Windows promised before may exceed
-//! the limit; data beyond it is refused, and retransmitted by the peer.
+//! prefix's fair share: others give way. Windows promised before may exceed the limit; data beyond
+//! it is refused, and retransmitted by the peer, unless its prefix holds less than an eighth of
+//! what is left of the excess ([`RESERVED_DIVISOR`]).
 //!
 //! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
 //! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
@@ -32,6 +33,12 @@
 //! [`LITTLE_DIVISOR`] is in use, a send buffer is then no larger than its peer's window and a frame
 //! (`connection.rs`), which is closed where the peer reads slowly. So a long-distance download
 //! keeps its window beside many of these.
+//!
+//! Those that hold more than their share are throttled before they are candidates: nothing is
+//! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet:
+//! a send buffer takes what is free, or a part of the excess, and one frame where nothing of it is
+//! in flight. So a download that turns over in time is never reset because others take
+//! their share at once, however many prefixes they are.
 //!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
 //! [`HALF_FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix
@@ -48,10 +55,9 @@
 //! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction: of the source
 //! prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average), among
 //! the connections that hold more than [`HALF_FLOOR`], then among all, the one with the slowest
-//! turnover, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; as free memory
-//! shrinks this falls to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Still
-//! ones, as above, before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes
-//! loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
+//! turnover, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; beyond the limit
+//! this falls to a half, and it ends at the bound. Still ones, as above, before that: of
+//! `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
 //! others need their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -90,18 +96,21 @@ const SHARED_MEMORY: (u64, u64) = (3, 4);
 /// The part of the memory that send buffers beyond their share leave free: what others that hold
 /// little send in a burst does not make memory short.
 const UNSHARED_KEPT: (u64, u64) = (3, 16);
+/// The part of what is left of the excess that a prefix may hold where nothing is free.
+const RESERVED_DIVISOR: u64 = 8;
 /// Less than this part in use is plenty: shares are not computed.
 const PLENTY_DIVISOR: u64 = 8;
 /// Less than this part in use is little: send buffers are not limited by their peers' windows.
 const LITTLE_DIVISOR: u64 = 32;
-/// How long the turnover of a connection may take when memory begins to be short: a buffer of two
-/// windows turns over in two round trips, and one may be lost.
+/// How long the turnover of a connection may take when memory is short: a buffer of two windows
+/// turns over in two round trips, and one may be lost. A download that holds more than its share
+/// when others begin to take theirs has so long to drain.
 const TURNOVER_PATIENCE: Duration = Duration::from_secs(4);
-/// The same when nothing is free: the first retransmission timeout (RFC 6298 section 2.1).
-const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// How long a connection may give nothing back while memory is crowded: some retransmissions of a
 /// path that was interrupted, or a program that pauses.
 const STILL_FOR: Duration = Duration::from_secs(10);
+/// The least part of it, however much more is held than the limit: to the bound.
+const PATIENCE_PART_MIN: f64 = 0.5;
 /// Connections that are weighed with each change, once memory is not plenty any more.
 const WEIGHED_BESIDE: usize = 4;
 /// Connections that are weighed before one is chosen to end.
@@ -376,25 +385,24 @@ impl ConnectionMemory {
             Some((share, held)) if !self.has_plenty() => share.saturating_sub(held),
             _ => 0,
         };
-        let kept = if missing > 0 { 0 } else { self.limit / OTHERS_DIVISOR };
+        let kept = self.limit / OTHERS_DIVISOR;
         let usual = (free.saturating_sub(kept) / FREE_DIVISOR).min(u64::from(HALF_LIMIT_FIRST));
         let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / FREE_DIVISOR;
-        let receive = usual.max(grown).max(missing);
-        let send = if share.is_some() {
-            // What is missing falls with what the connection holds itself.
-            let of_share = missing.saturating_add(self.weight_of(index)).min(missing * SEND_PART);
-            let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
-            let unshared = free.saturating_sub(kept);
-            receive.max(of_share).max(unshared * SEND_PART)
-        } else {
-            receive
-        };
-        let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX).max(HALF_FLOOR);
-        ConnectionAllowance {
-            receive: bytes(receive),
-            send: bytes(send),
-            is_scarce: share.is_some(),
+        let of_free = usual.max(grown);
+        let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX);
+        let receive = bytes(of_free.max(missing)).max(HALF_FLOOR);
+        if share.is_none() {
+            return ConnectionAllowance { receive, send: receive, is_scarce: false };
         }
+        // What is missing falls with what the connection holds itself.
+        let weight = self.weight_of(index);
+        let of_share = missing.saturating_add(weight).min(missing * SEND_PART);
+        let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
+        let unshared = free.saturating_sub(kept) * SEND_PART;
+        // It promises nothing, and so waits for what others give back.
+        let there_is = weight.saturating_add(free.max(self.reserved(index)));
+        let send = of_free.max(of_share).max(unshared).min(there_is);
+        ConnectionAllowance { receive, send: bytes(send), is_scarce: true }
     }
 
     const fn has_plenty(&self) -> bool {
@@ -413,6 +421,12 @@ impl ConnectionMemory {
         let held = self.prefix_weight(index);
         let prefixes = self.shares.prefixes(ALL_SHARES) as u64 + u64::from(held == 0);
         (prefixes >= 2 && self.is_fair).then(|| (self.shared() / prefixes, held))
+    }
+
+    /// What the prefix of the connection at `index` may take where nothing is free: up to a part of
+    /// what is left of the excess, so that any number of prefixes leave some.
+    fn reserved(&self, index: u32) -> u64 {
+        (self.left_of_excess() / RESERVED_DIVISOR).saturating_sub(self.prefix_weight(index))
     }
 
     /// True bytes of the connection at `index`, as far as it is weighed.
@@ -454,7 +468,8 @@ impl ConnectionMemory {
     /// fair share; or more is held than allowed.
     #[inline]
     pub(crate) fn is_full(&self, index: u32) -> bool {
-        self.held >= self.limit && (self.is_exceeded() || self.missing(index) == 0)
+        self.held >= self.limit
+            && (self.is_exceeded() || self.missing(index).min(self.reserved(index)) == 0)
     }
 
     /// By how much the limit may be exceeded.
@@ -482,7 +497,7 @@ impl ConnectionMemory {
             return slowest;
         }
         // Uncontested, those that move wait for each other up to the bound.
-        let patience = PATIENCE_MIN.mul_f64(self.excess_left());
+        let patience = TURNOVER_PATIENCE.mul_f64(self.excess_left().max(PATIENCE_PART_MIN));
         let mut shares = self.shares.heaviest_first(ALL_SHARES).take(PREFIXES_LOOKED_AT);
         let beyond = shares.find_map(|share| self.firsts(share).min_by_key(|it| self.since(*it)));
         let may = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
@@ -521,10 +536,7 @@ impl ConnectionMemory {
     /// The slowest to turn over of the connections of the prefixes that hold most, if that is too
     /// long.
     fn slowest(&self, now: Instant) -> Option<u32> {
-        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
-        let left = TURNOVER_PATIENCE.as_millis() as u64 * free / short.max(1);
-        let patience = Duration::from_millis(left).max(PATIENCE_MIN);
-        let is_slow = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
+        let is_slow = |index: &u32| now.saturating_since(self.since(*index)) >= TURNOVER_PATIENCE;
         self.heavy().find_map(|share| self.firsts(share).find(is_slow))
     }
 
@@ -538,8 +550,13 @@ impl ConnectionMemory {
 
     /// The part of the excess that is left: 1 up to the limit, 0 at the bound.
     fn excess_left(&self) -> f64 {
+        self.left_of_excess() as f64 / self.excess().max(1) as f64
+    }
+
+    /// True bytes of the excess that are not held.
+    fn left_of_excess(&self) -> u64 {
         let left = self.limit.saturating_add(self.excess()).saturating_sub(self.held);
-        left.min(self.excess()) as f64 / self.excess().max(1) as f64
+        left.min(self.excess())
     }
 }
 
@@ -672,25 +689,25 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_turnover_ends_first_and_patience_shrinks_with_what_is_free() {
+    fn the_slowest_turnover_ends_first() {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(3, 500_000, at(0));
         memory.note(4, 450_000, at(10));
-        assert_eq!((memory.victim(at(2000)), memory.victim(at(3100))), (None, Some(3)));
+        assert_eq!((memory.victim(at(3900)), memory.victim(at(4100))), (None, Some(3)));
         // It gives back as much as it held, while it takes more.
         memory.note(3, 300_000, at(500));
         memory.note(3, 500_000, at(600));
-        assert_eq!(memory.victim(at(3100)), Some(3), "not all of it yet");
+        assert_eq!(memory.victim(at(4100)), Some(3), "not all of it yet");
         memory.note(3, 200_000, at(700));
         memory.note(3, 500_000, at(710));
-        assert_eq!(memory.victim(at(3100)), Some(4));
+        assert_eq!(memory.victim(at(4100)), Some(4));
         // A little of much is no turnover, nor is growth.
         memory.note(4, 440_000, at(2900));
         memory.note(4, 460_000, at(2950));
         memory.note(3, MEGABYTE as u32 - 460_000, at(2960));
         assert!(memory.is_full(0));
-        assert_eq!(memory.victim(at(3100)), Some(4));
-        assert_eq!((memory.victim(at(1009)), memory.victim(at(1010))), (None, Some(4)));
+        assert_eq!(memory.victim(at(4100)), Some(4));
+        assert_eq!((memory.victim(at(4009)), memory.victim(at(4010))), (None, Some(4)));
     }
 
     #[test]
@@ -698,12 +715,12 @@ mod tests {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(0, HALF_FLOOR, at(0));
         memory.note(1, 950_000, at(5));
-        assert_eq!(memory.victim(at(4000)), Some(1));
-        memory.note(1, 0, at(4000));
+        assert_eq!(memory.victim(at(4005)), Some(1));
+        memory.note(1, 0, at(4005));
         for index in 2..10 {
             memory.note(index, 120_000, at(3900));
         }
-        assert_eq!(memory.victim(at(4000)), Some(0), "the large ones have all just turned over");
+        assert_eq!(memory.victim(at(4005)), Some(0), "the large ones have all just turned over");
     }
 
     #[test]
@@ -758,14 +775,14 @@ mod tests {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(1, MEGABYTE as u32, at(0));
         memory.note(2, HALF_FLOOR, at(10));
-        let least = PATIENCE_MIN.as_millis() as u64;
-        assert_eq!((memory.victim(at(960)), memory.victim(at(least))), (None, Some(1)));
+        let least = TURNOVER_PATIENCE.as_millis() as u64;
+        assert_eq!((memory.victim(at(3860)), memory.victim(at(least))), (None, Some(1)));
         // It makes progress, and holds more than before.
         memory.note(1, 0, at(20));
         memory.note(1, MEGABYTE as u32 + (MEGABYTE / 16) as u32, at(20));
-        assert_eq!(memory.victim(at(400)), None);
+        assert_eq!(memory.victim(at(1600)), None);
         assert_eq!(
-            memory.victim(at(515)),
+            memory.victim(at(2015)),
             Some(2),
             "the one without progress for longest, not the largest"
         );
@@ -820,6 +837,8 @@ mod tests {
             }
         }
         let share = limit / 4 * 3 / 2;
+        // They have given way.
+        (0..100).for_each(|index| _ = memory.note(index, (share / 80) as u32, at(0)));
         let held = |memory: &ConnectionMemory, index| memory.holders[index as usize].held;
         // Each holds a little more while it may, and a little less while it holds too much.
         let go_on = |memory: &mut ConnectionMemory, index| {
@@ -838,6 +857,32 @@ mod tests {
         let [one, other] = [100, 101].map(|index| u64::from(held(&memory, index)));
         assert!(one + other <= share && one.abs_diff(other) <= share / 10, "{one} and {other}");
         assert!(one + other >= share / 10 * 8, "{one} and {other} of {share}");
+    }
+
+    /// All the memory is one download's, which drains; others come at once.
+    #[test]
+    fn what_others_take_at_once_waits_for_what_drains() {
+        let mut memory = memory(MEGABYTE, 301);
+        (0..300).for_each(|index| memory.join(index, peer(10 + (index % 30) as u8)));
+        memory.join(300, peer(9));
+        memory.note(300, 850_000, at(0));
+        for index in 0..300 {
+            let send = memory.allowance(index).send;
+            memory.note(index, send, at(1));
+            assert!(!memory.is_exceeded(), "after {index}");
+        }
+        // Neither of what they may send nor of what they receive.
+        for index in 0..300 {
+            if !memory.is_full(index) {
+                let held = memory.holders[index as usize].held;
+                memory.note(index, held + FRAME_TRUE_BYTES, at(2));
+            }
+        }
+        assert!(memory.is_full(300) && !memory.is_exceeded(), "{}", memory.held());
+        assert_eq!(memory.allowance(300).send, 0, "what it holds drains first");
+        memory.note(300, 840_000, at(1500));
+        assert_ne!(memory.victim(at(1900)), Some(300), "it drains");
+        assert_eq!(memory.victim(at(4000)), Some(300));
     }
 
     #[test]

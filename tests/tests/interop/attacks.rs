@@ -123,12 +123,13 @@ impl Scene {
         let mut tool = self.unknown.inside(|| Process::start(program, words, b""))?;
         let began = until(WARNING, || sent() >= UNDER_WAY || tool.has_ended());
         if !began || sent() < UNDER_WAY {
-            let Said { text, complaint, .. } = tool.end();
+            let Said { text, complaint, .. } = tool.kill();
             panic!("`{program} {words}` sends nothing: {text} {complaint}");
         }
         let during = Pings::start(&self.honest, length())?.end();
         let peak = self.instance.resident();
-        tool.end();
+        // Many of these tools ignore Ctrl-C.
+        tool.kill();
         Some((during, sent(), peak))
     }
 

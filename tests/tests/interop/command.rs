@@ -89,10 +89,15 @@ impl Process {
     }
 
     /// Signals it to end, as Ctrl-C does; one that does not end is killed.
-    pub(crate) fn end(mut self) -> Said {
+    pub(crate) fn end(self) -> Said {
+        self.end_by(Signal::INT)
+    }
+
+    /// The same by another signal, for a command that ignores Ctrl-C.
+    pub(crate) fn end_by(mut self, signal: Signal) -> Said {
         if !self.has_ended() {
             let pid = Pid::from_raw(self.id().cast_signed()).unwrap();
-            let _ = kill_process(pid, Signal::INT);
+            let _ = kill_process(pid, signal);
             if !until(GRACE, || self.has_ended()) {
                 let _ = self.child.0.kill();
             }
@@ -101,9 +106,9 @@ impl Process {
     }
 
     /// Ends it without asking, so that it cannot say farewell to anybody.
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(mut self) -> Said {
         let _ = self.child.0.kill();
-        self.said();
+        self.said()
     }
 
     fn said(mut self) -> Said {

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Process, ip};
@@ -231,7 +232,7 @@ fn by_a_server(kind: Kind) {
             !leases.contains(&ours.to_string())
         };
         assert!(until(Duration::from_secs(5), is_given_back), "the lease is not given back");
-        let said = dnsmasq.end().complaint;
+        let said = dnsmasq.end_by(Signal::TERM).complaint;
         let requests = said.matches("DHCPREQUEST").count();
         assert!(requests >= 2 && said.contains("DHCPRELEASE"), "{said}");
     });
@@ -282,7 +283,7 @@ fn by_a_v6_server(kind: Kind) {
             !leases.contains(&ours.to_string())
         };
         assert!(until(Duration::from_secs(5), is_given_back), "the lease is not given back");
-        let said = dnsmasq.end().complaint;
+        let said = dnsmasq.end_by(Signal::TERM).complaint;
         for message in ["DHCPSOLICIT", "DHCPADVERTISE", "DHCPREQUEST", "DHCPREPLY", "DHCPRELEASE"] {
             assert!(said.contains(message), "{message}: {said}");
         }

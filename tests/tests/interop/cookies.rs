@@ -122,9 +122,13 @@ fn a_cookie_keeps_window_scale_sack_and_timestamps_of_linux_over_a_packet_socket
     options_kept(Kind::Packet);
 }
 
+/// How long a client waits for its line: what an instance needs to start, and then the client's
+/// next retransmission, at most that long again.
+const ECHOED_WITHIN: Duration = Duration::from_secs(60);
+
 /// Sends a line and receives it back.
 fn say(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(ECHOED_WITHIN)).unwrap();
     stream.write_all(LINE).unwrap();
     let mut room = [0; LINE.len()];
     stream.read_exact(&mut room).unwrap();

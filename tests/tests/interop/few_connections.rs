@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::command::ip;
 use crate::instance::Instance;
 use crate::link::{Kind, give_v6};
-use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell};
+use crate::namespace::{inside_then_alone, is_deep, pause, set, skip, tell};
 use crate::site::{ETH, Host, Site};
 
 /// Ours, of both families.
@@ -219,8 +219,8 @@ fn withstand(held: usize, attack: fn(&Attack<'_>), judge: fn(&Value, usize)) {
 }
 
 fn withstand_at(held: usize, workers: usize, attack: fn(&Attack<'_>), judge: fn(&Value, usize)) {
-    inside_alone(move || {
-        let Some(scene) = Scene::with_workers(workers, held) else { return };
+    let set_up = move || Scene::with_workers(workers, held);
+    inside_then_alone(set_up, move |scene| {
         judge(&scene.beside(|asked| attack(&Attack { held, asked })), held / workers);
         // Without attackers all is as before.
         scene.honest.inside(|| (0..20).for_each(|number| assert!(is_answered(number))));
@@ -439,8 +439,7 @@ impl Habit {
 #[test]
 fn a_mixture_of_all_habits_of_two_networks_leaves_others_their_share() {
     let (each, seconds) = if is_deep() { (3500, 30) } else { (400, 3) };
-    inside_alone(move || {
-        let Some(scene) = Scene::set_up() else { return };
+    inside_then_alone(Scene::set_up, move |scene| {
         scene.beside(|asked| {
             assert!(ip(&format!("addr add 10.77.10.1/16 dev {ETH}")));
             assert!(give_v6("fd77:0:0:a::1/48", ETH));

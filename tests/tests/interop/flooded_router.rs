@@ -28,7 +28,7 @@ use crate::binary::floodwall;
 use crate::client::Echo;
 use crate::command::{Process, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_conserved};
-use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
+use crate::namespace::{inside_alone, inside_then_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
 use crate::syn_flood::callers::{Calls, Lines, call};
 
@@ -467,23 +467,29 @@ fn stands(devices: &'static [&'static str]) -> Option<Vec<Stand>> {
 /// What any machine sends and any build takes.
 const SHORT_RATE: u64 = 10_000;
 
+/// How often a flood is tried: a machine with much else to do may leave us no core for half a
+/// second.
+const TRIES: usize = 3;
+
 fn short(flood: Flood) {
-    inside_alone(move || {
-        let Some(stands) = stands(&["packet"]) else { return };
-        for four in [true, false] {
-            let length = Duration::from_millis(500);
-            let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
-            for (stand, ours) in stands.iter().zip(&trials).skip(1) {
-                let router = stand.router.name();
-                assert!(
-                    ours.offered > SHORT_RATE as f64 / 2.0,
-                    "{router}, {flood:?}: a flood was there"
-                );
-                assert!(ours.kept >= KEPT_MIN, "{router}, {flood:?}: {:.3} answered", ours.kept);
+    inside_then_alone(
+        || stands(&["packet"]),
+        move |stands| {
+            for four in [true, false] {
+                let passes = |_| {
+                    let length = Duration::from_millis(500);
+                    let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
+                    // A flood was there, and the flows were answered.
+                    trials
+                        .iter()
+                        .skip(1)
+                        .all(|ours| ours.offered > SHORT_RATE as f64 / 2.0 && ours.kept >= KEPT_MIN)
+                };
+                assert!((0..TRIES).any(passes), "{flood:?}, IPv4 {four}: none of {TRIES} tries");
             }
-        }
-        stands.into_iter().for_each(Stand::end);
-    });
+            stands.into_iter().for_each(Stand::end);
+        },
+    );
 }
 
 #[test]
@@ -501,10 +507,10 @@ fn a_thousand_flows_pass_beside_random_destinations_on_its_link() {
 /// --release -p floodwall-tests --test interop -- where_the_kernel_loses_a_third --nocapture`.
 #[test]
 fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
+    if !is_deep() {
+        return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
+    }
     inside_alone(|| {
-        if !is_deep() {
-            return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
-        }
         let Some(stands) = stands(&["packet"]) else { return };
         let mut missed = Vec::new();
         for flood in Flood::ALL {
@@ -536,10 +542,10 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
 /// newcomers_pass_a_router --nocapture`.
 #[test]
 fn newcomers_pass_a_router_over_xdp_beside_random_destinations() {
+    if !is_deep() {
+        return skip("it is for a machine at rest; FLOODWALL_DEEP=1 runs it");
+    }
     inside_alone(|| {
-        if !is_deep() {
-            return skip("it is for a machine at rest; FLOODWALL_DEEP=1 runs it");
-        }
         let Some(stands) = stands(&["xdp"]) else { return };
         for stand in &stands {
             // Pairs that talk then pass at the interface.

@@ -6,7 +6,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,27 +15,93 @@ use rustix::thread::UnshareFlags;
 
 use crate::command::{ip, run};
 
-/// Held shared by tests that run beside others; held exclusively by a test that needs the machine
-/// for itself.
-static MACHINE: RwLock<()> = RwLock::new(());
+/// Which tests are under way. A test that needs the machine for itself waits until no other runs,
+/// and lets others begin meanwhile: several that wait then follow one another, and the machine is
+/// left idle once for all of them.
+static MACHINE: Machine = Machine {
+    users: Mutex::new(Users { shared: 0, alone: false, waiting: 0 }),
+    left: Condvar::new(),
+};
+
+struct Machine {
+    users: Mutex<Users>,
+    left: Condvar,
+}
+
+struct Users {
+    shared: usize,
+    alone: bool,
+    /// Tests that wait to be alone.
+    waiting: usize,
+}
+
+/// When so many tests wait to be alone no other test begins: they are harness threads that do
+/// nothing.
+const WAITING_MAX: usize = 3;
+
+/// A test's use of the machine, until dropped.
+struct Use {
+    alone: bool,
+}
+
+impl Machine {
+    fn shared(&self) -> Use {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.left.wait_while(users, |users| users.alone || users.waiting >= WAITING_MAX);
+        free.unwrap_or_else(PoisonError::into_inner).shared += 1;
+        Use { alone: false }
+    }
+
+    fn alone(&self) -> Use {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.waiting += 1;
+        let free = self.left.wait_while(users, |users| users.alone || users.shared > 0);
+        let mut users = free.unwrap_or_else(PoisonError::into_inner);
+        (users.alone, users.waiting) = (true, users.waiting - 1);
+        Use { alone: true }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut users = MACHINE.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.alone {
+            users.alone = false;
+        } else {
+            users.shared -= 1;
+        }
+        MACHINE.left.notify_all();
+    }
+}
 
 /// As [`inside`], while no other test runs: for one that takes both cores, or holds up the kernel's
 /// own configuration of networks with thousands of entries.
 pub(crate) fn inside_alone(test: impl FnOnce() + Send + 'static) {
-    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = MACHINE.alone();
     in_namespace(test);
+}
+
+/// The same for a test that need not be alone while it is set up; it ends where that gives `None`.
+pub(crate) fn inside_then_alone<T>(
+    set_up: impl FnOnce() -> Option<T> + Send + 'static,
+    test: impl FnOnce(T) + Send + 'static,
+) {
+    in_namespace(move || {
+        let beside = MACHINE.shared();
+        let Some(scene) = set_up() else { return };
+        drop(beside);
+        let _alone = MACHINE.alone();
+        test(scene);
+    });
 }
 
 /// Runs `test` on a thread with its own network namespace, or prints why not.
 pub(crate) fn inside(test: impl FnOnce() + Send + 'static) {
-    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _beside = MACHINE.shared();
     in_namespace(test);
 }
 
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if std::env::var_os("FLOODWALL_APART").is_some_and(|apart| apart == "waiting") {
-        return skip("a step of its own runs it, with more at a time");
-    }
     let name = thread::current().name().unwrap_or("test").to_owned();
     let runner = thread::Builder::new().name(name).spawn(move || {
         if enter_own() {

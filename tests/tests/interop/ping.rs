@@ -36,7 +36,8 @@ fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
     )
 }
 
-fn ping_all(to: &str, count: usize, words: &str) -> Option<()> {
+/// None of the first `count` pings is lost, however late an answer is.
+pub(crate) fn ping_all(to: &str, count: usize, words: &str) -> Option<()> {
     let answers = ping(to, count, words)?;
     // While the last one is on its way, another one may be sent and answered.
     let all: Vec<_> = (1..=answers.len()).collect();

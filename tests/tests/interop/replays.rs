@@ -18,7 +18,7 @@ use floodwall_pktgen::{Content, Pace, Stream};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 use crate::command::{ip, run};
-use crate::namespace::{inside_alone, is_deep, pause, tell};
+use crate::namespace::{inside_then_alone, is_deep, pause, tell};
 use crate::site::ETH;
 use crate::syn_flood::callers::Calls;
 use crate::syn_flood::{HALF_A_SECOND, Server, Stand, THREE_SECONDS, service};
@@ -89,50 +89,52 @@ fn counted(stand: &Stand, name: &str) -> u64 {
 }
 
 fn replayed_over(server: Server, flags: &'static str) {
-    inside_alone(move || {
-        let Some(stand) = Stand::new(server, flags) else { return };
-        stand.clients.inside(|| {
-            assert!(ip(&format!("addr add {}/24 dev {ETH}", ATTACKER[0])));
-            assert!(ip(&format!("addr add {}/64 dev {ETH} nodad", ATTACKER[1])));
-            // Else checksums are left to a card, and a replay has none.
-            let _ = run("ethtool", &format!("-K {ETH} tx off"), b"");
-        });
-        let count = if is_deep() { 4000 } else { 300 };
-        for four in [true, false] {
-            let mut stream = stand.clients.inside(|| attack_from(four));
-            let frame = stand.clients.inside(|| old_frame(&stand, &mut stream));
-            let replay = Stream::new(
-                Content::Replay { frames: vec![frame], mutate: false },
-                service(four).ip().into(),
-                service(four).ip().into(),
-                Pace::per_second(10_000_000),
-            );
-            let before = counted(&stand, "rx_flow_full");
-            let (is_over, sent, came) =
-                (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-            let trial = thread::scope(|scope| {
-                scope.spawn(|| {
-                    stand.clients.inside(|| transfer(four, &is_over, (&sent, &came)));
-                });
-                let calls = Calls { count, rate: 300, to: Some(service(four)) };
-                let trial = stand.trial(vec![replay], || pause(LEAD), &[calls]);
-                is_over.store(true, Ordering::Relaxed);
-                trial
+    inside_then_alone(
+        move || Stand::new(server, flags),
+        move |stand| {
+            stand.clients.inside(|| {
+                assert!(ip(&format!("addr add {}/24 dev {ETH}", ATTACKER[0])));
+                assert!(ip(&format!("addr add {}/64 dev {ETH} nodad", ATTACKER[1])));
+                // Else checksums are left to a card, and a replay has none.
+                let _ = run("ethtool", &format!("-K {ETH} tx off"), b"");
             });
-            let refused = counted(&stand, "rx_flow_full") - before;
-            let (sent, came) = (sent.into_inner(), came.into_inner());
-            tell(&format!(
-                "{server:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed",
-                trial.row(),
-            ));
-            assert!(refused > 0, "the flow has its tokens, and no more");
-            assert!(came * 10 >= sent * 9, "{came} of {sent} bytes came back");
-            let (limit, least) =
-                if is_deep() { (HALF_A_SECOND, 0.9) } else { (THREE_SECONDS, 0.95) };
-            assert!(trial.within(limit) >= least, "{}", trial.row());
-        }
-        let _ = stand.end();
-    });
+            let count = if is_deep() { 4000 } else { 300 };
+            for four in [true, false] {
+                let mut stream = stand.clients.inside(|| attack_from(four));
+                let frame = stand.clients.inside(|| old_frame(&stand, &mut stream));
+                let replay = Stream::new(
+                    Content::Replay { frames: vec![frame], mutate: false },
+                    service(four).ip().into(),
+                    service(four).ip().into(),
+                    Pace::per_second(10_000_000),
+                );
+                let before = counted(&stand, "rx_flow_full");
+                let (is_over, sent, came) =
+                    (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+                let trial = thread::scope(|scope| {
+                    scope.spawn(|| {
+                        stand.clients.inside(|| transfer(four, &is_over, (&sent, &came)));
+                    });
+                    let calls = Calls { count, rate: 300, to: Some(service(four)) };
+                    let trial = stand.trial(vec![replay], || pause(LEAD), &[calls]);
+                    is_over.store(true, Ordering::Relaxed);
+                    trial
+                });
+                let refused = counted(&stand, "rx_flow_full") - before;
+                let (sent, came) = (sent.into_inner(), came.into_inner());
+                tell(&format!(
+                    "{server:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed",
+                    trial.row(),
+                ));
+                assert!(refused > 0, "the flow has its tokens, and no more");
+                assert!(came * 10 >= sent * 9, "{came} of {sent} bytes came back");
+                let (limit, least) =
+                    if is_deep() { (HALF_A_SECOND, 0.9) } else { (THREE_SECONDS, 0.95) };
+                assert!(trial.within(limit) >= least, "{}", trial.row());
+            }
+            let _ = stand.end();
+        },
+    );
 }
 
 #[test]

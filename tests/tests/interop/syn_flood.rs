@@ -422,10 +422,10 @@ const JUDGED: f64 = 0.8;
 /// --nocapture`.
 #[test]
 fn two_thousand_clients_beside_the_kernels_listener_at_every_rate() {
+    if !is_deep() {
+        return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
+    }
     inside_alone(|| {
-        if !is_deep() {
-            return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
-        }
         let stands: Option<Vec<_>> =
             Server::ALL.map(|kind| Stand::new(kind, "")).into_iter().collect();
         let Some(stands) = stands else { return };

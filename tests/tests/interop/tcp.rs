@@ -307,7 +307,10 @@ fn our_client_fetches_from_pythons_web_server() {
     inside(|| {
         let words = "-m http.server 8000 --bind 0.0.0.0 --directory /etc";
         let Some(server) = Process::start("python3", words, b"") else { return };
-        let Some(path) = example("tcp_client") else { return server.kill() };
+        let Some(path) = example("tcp_client") else {
+            server.kill();
+            return;
+        };
         assert!(until(PATIENCE, || TcpStream::connect(("127.0.0.1", 8000)).is_ok()));
         // The device is there before the client, so that the kernel has its address.
         assert!(ip(&format!("tuntap add dev {NAME} mode tap")));

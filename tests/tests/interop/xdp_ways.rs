@@ -9,10 +9,10 @@ use floodwall_device::XdpMode;
 use floodwall_services::{ServiceKind, UdpService};
 
 use crate::bench::ECHO_PORT;
-use crate::command::run;
 use crate::echo::{PATIENCE, bind, there_and_back};
 use crate::link::{Ends, ends};
 use crate::namespace::{inside, until};
+use crate::ping::ping_all;
 use crate::xdp_site::{KEPT, SharedInterface};
 
 /// Flows of a family: enough for each of four queues to have some.
@@ -34,7 +34,7 @@ fn pings_and_datagrams_of_both_families_come_back_in_both_modes_by_one_queue_and
             let way = format!("{mode}, {queues} queues");
             assert!(shared.notes[0].starts_with(words), "{way}: {:?}", shared.notes);
             for Ends { ours, kernel } in ends() {
-                shared.host.inside(|| asks(&way, ours, kernel));
+                shared.host.inside(|| asks(ours, kernel));
             }
             for kept in KEPT {
                 assert!(shared.host.is_answered(kept), "{way}: the interface is the kernel's, too");
@@ -60,11 +60,11 @@ fn used(mode: XdpMode, queues: usize) -> usize {
 }
 
 /// The host's questions to us, and our answers.
-fn asks(way: &str, ours: IpAddr, kernel: IpAddr) {
+fn asks(ours: IpAddr, kernel: IpAddr) {
     for bytes in [0, 56, 1400] {
-        let words = format!("-n -c 10 -i 0.01 -W 5 -s {bytes} {ours}");
-        let Some(said) = run("ping", &words, b"") else { return };
-        assert!(said.text.contains(" 0% packet loss"), "{way}: {}", said.text);
+        let Some(()) = ping_all(&ours.to_string(), 10, &format!("-i 0.01 -s {bytes}")) else {
+            return;
+        };
     }
     for _ in 0..FLOWS {
         let socket = bind(kernel);

@@ -28,6 +28,14 @@ pub(crate) fn source(family: Family, prefix: u16, host: u16) -> IpAddr {
     }
 }
 
+/// The address of a host of one of many prefixes of attackers, which no other peer has.
+fn attacker(family: Family, prefix: u16, host: u16) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::from([10, 2 + (prefix / 256) as u8, prefix as u8, host as u8]),
+        Family::V6 => IpAddr::from([0xfd02, 0, prefix, host / 256, 0, 0, 0, host]),
+    }
+}
+
 /// A host behind a router, with services, and what happens to it.
 pub(crate) struct World {
     rig: Rig,
@@ -154,6 +162,11 @@ impl World {
         self.wait(Duration::ZERO);
     }
 
+    /// True bytes that connections may hold together: a half of the frames.
+    pub(crate) fn tcp_memory(&self) -> u64 {
+        self.rig.pool.region().frames_true_bytes() / 2
+    }
+
     /// True bytes that connections hold, and how many connections there are.
     pub(crate) fn held(&mut self) -> (u64, usize) {
         let held = |s: &mut Sockets<'_>| s.tcp_with(|tcp, _| (tcp.memory_held(), tcp.len()));
@@ -226,7 +239,18 @@ impl Attack {
 /// Honest peers beside `rate` connections a second of one attacker, for so many milliseconds; its
 /// addresses are all of one prefix.
 fn beside(family: Family, attack: Attack, rate: u32, millis: u32, ports: &[u16]) {
-    let what = format!("{family:?} {attack:?} at {rate}/s");
+    beside_prefixes(family, attack, (rate, 1), millis, ports);
+}
+
+/// The same where its addresses are of so many prefixes.
+fn beside_prefixes(
+    family: Family,
+    attack: Attack,
+    (rate, prefixes): (u32, u32),
+    millis: u32,
+    ports: &[u16],
+) {
+    let what = format!("{family:?} {attack:?} at {rate}/s of {prefixes} prefixes");
     let mut world = World::new(vec![http(), echo()]);
     let mut old = world.open(source(family, 9, 1), 80).expect("a place");
     let mut idle = world.open(source(family, 8, 1), 7).expect("a place");
@@ -236,7 +260,8 @@ fn beside(family: Family, attack: Attack, rate: u32, millis: u32, ports: &[u16])
         while owed >= 1000 {
             owed -= 1000;
             let port = ports[world.next as usize % ports.len()];
-            let from = source(family, 1, (world.next % 200) as u16);
+            let prefix = (world.next % prefixes) as u16;
+            let from = attacker(family, prefix, (world.next / prefixes % 200) as u16);
             match world.open(from, port) {
                 Some(mut play) => attack.carry_out(&mut world, &mut play),
                 None => refused += 1,
@@ -315,6 +340,20 @@ fn connections_in_fin_wait_2_shut_no_other_prefix_out() {
     for family in FAMILIES {
         for rate in [1000, 4000] {
             beside(family, Attack::FinWait2, rate, 2 * PLACES as u32 * 1000 / rate, &[80]);
+        }
+    }
+}
+
+/// Each prefix has its share, however many the attacker has: of 34 places beside 30, of three
+/// beside 300. Newcomers have less, and so have those that hold one or two.
+#[test]
+fn attackers_of_many_prefixes_shut_no_other_prefix_out() {
+    for family in FAMILIES {
+        for attack in [Attack::FinWait2, Attack::LastAck, Attack::FinWait1, Attack::Idle] {
+            for prefixes in [30, 300] {
+                let millis = 2 * PLACES as u32;
+                beside_prefixes(family, attack, (1000, prefixes), millis, &[80]);
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ const EVERY_MS: u64 = 80;
 /// The honest peer's round trip.
 const TRIP_MS: u64 = 300;
 const MILLIS: u64 = 20_000;
+/// A path that queues nothing, in bytes a millisecond.
+const FAST: u64 = 1 << 30;
 
 /// What a peer that acknowledges all at once keeps unread, and the scale of its window.
 const BUFFER: u32 = 65_536;
@@ -95,13 +97,31 @@ impl Reader {
     }
 }
 
-/// What an honest download got beside so many readers of so many prefixes, how many connections
-/// were reset, and how often one was ended for memory.
-fn download(
+/// What became of an honest download, and of all connections beside it.
+struct Outcome {
+    got: u64,
+    /// What of it came in the second half of the time.
+    late: u64,
+    is_reset: bool,
+    resets: u64,
+    /// How often a connection was ended for memory.
+    ended: u64,
+}
+
+/// An honest download beside so many readers of so many prefixes that were there before it.
+fn download(world: World, family: Family, readers: (u16, u16, Taking)) -> Outcome {
+    download_from(world, family, readers, (0, 2000), FAST)
+}
+
+/// The same where readers and download begin at these times, over a path of so many bytes a
+/// millisecond, which queues what is more.
+fn download_from(
     mut world: World,
     family: Family,
     (readers, prefixes, taking): (u16, u16, Taking),
-) -> (u64, u64, u64) {
+    (readers_at, honest_at): (u64, u64),
+    rate: u64,
+) -> Outcome {
     let again = |world: &mut World, n| {
         let mut reader = Reader::open(world, family, 10 + n % prefixes, n % 200)?;
         if taking == Taking::Buffered {
@@ -110,14 +130,18 @@ fn download(
         Some(reader)
     };
     let open = |world: &mut World, n| again(world, n).expect("a place");
-    let mut slow: Vec<_> = (0..readers).map(|n| open(&mut world, n)).collect();
-    // They have filled what they can before the honest one comes.
+    let mut slow = Vec::new();
     let mut honest: Option<Reader> = None;
-    let mut got = 0;
+    // When the path has carried all, in bytes since it began.
+    let mut carried = 0_u64;
+    let (mut got, mut late) = (0, 0);
     // What the honest peer will have received, and when its acknowledgment arrives.
     let mut trip: VecDeque<(u64, u32)> = VecDeque::new();
     for now in 0..MILLIS {
-        if now == 2000 {
+        if now == readers_at {
+            slow = (0..readers).map(|n| open(&mut world, n)).collect();
+        }
+        if now == honest_at {
             honest = Reader::open(&mut world, family, 9, 1);
         }
         world.wait(Duration::from_millis(1));
@@ -125,7 +149,8 @@ fn download(
             let is_of = |reader: &Reader| reader.play.client.from == heard.to;
             if let Some(honest) = honest.as_mut().filter(|it| is_of(it)) {
                 honest.hear(&heard);
-                trip.push_back((now + TRIP_MS, honest.sent));
+                carried = carried.max(now.saturating_mul(rate)) + heard.text.len() as u64;
+                trip.push_back((carried / rate + TRIP_MS, honest.sent));
             } else if let Some(reader) = slow.iter_mut().find(|it| is_of(it)) {
                 reader.hear(&heard);
             }
@@ -138,7 +163,9 @@ fn download(
                 continue;
             }
             let bytes = sent.wrapping_sub(honest.play.ack);
-            got += u64::from(honest.take(&mut world, if bytes < 1 << 31 { bytes } else { 0 }));
+            let bytes = honest.take(&mut world, if bytes < 1 << 31 { bytes } else { 0 });
+            got += u64::from(bytes);
+            late += if now >= MILLIS / 2 { u64::from(bytes) } else { 0 };
         }
         for (n, reader) in slow.iter_mut().enumerate() {
             if reader.gone {
@@ -154,8 +181,13 @@ fn download(
             }
         }
     }
-    let resets = world.count(Counter::TcpEstabResets);
-    (got, resets, world.count(Counter::TcpExtTCPAbortOnMemory))
+    Outcome {
+        got,
+        late,
+        is_reset: honest.is_some_and(|honest| honest.gone),
+        resets: world.count(Counter::TcpEstabResets),
+        ended: world.count(Counter::TcpExtTCPAbortOnMemory),
+    }
 }
 
 /// 64 readers had a download at 300 ms reset, six times of six.
@@ -163,7 +195,7 @@ fn download(
 fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_prefix() {
     for family in FAMILIES {
         let world = || World::new(vec![http()]);
-        let (alone, _, _) = download(world(), family, (0, 1, Taking::Late));
+        let alone = download(world(), family, (0, 1, Taking::Late)).got;
         assert!(alone > 5_000_000, "{alone}");
         use Taking::{Buffered, Late};
         for readers in [
@@ -174,14 +206,34 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
             (300, 3, Buffered),
             (300, 30, Buffered),
         ] {
-            let (got, resets, ended) = download(world(), family, readers);
+            let Outcome { got, resets, ended, is_reset, .. } = download(world(), family, readers);
             let what = format!("{family:?}, {readers:?}: {got} of {alone}, {resets} resets");
             // Alone it has the part of a single prefix; beside others more, as a send buffer
             // promises nothing.
             let least = if readers.2 == Buffered { 11 } else { 9 };
-            assert!(got * 10 >= alone * least, "{what}");
+            assert!(got * 10 >= alone * least && !is_reset, "{what}");
             // Each was counted once.
             assert_eq!(ended, resets, "{what}");
+        }
+    }
+}
+
+/// Its buffer is larger than its share when 120 readers of 30 prefixes begin to take theirs at
+/// once, and takes up to a second to drain: it was reset at once.
+#[test]
+fn a_download_that_holds_more_than_its_share_is_throttled_to_it_and_not_reset() {
+    const PREFIXES: u16 = 30;
+    for family in FAMILIES {
+        for (taking, rate) in [(Taking::Late, FAST), (Taking::Buffered, 1000)] {
+            let world = World::new(vec![http()]);
+            let share = world.tcp_memory() / 4 * 3 / (u64::from(PREFIXES) + 1);
+            let readers = (120, PREFIXES, taking);
+            let Outcome { late, is_reset, resets, .. } =
+                download_from(world, family, readers, (6000, 0), rate);
+            // A segment of 1,400 bytes takes 2,176 with its frame.
+            let permitted = share * 1400 / 2176 * (MILLIS / 2) / TRIP_MS;
+            let what = format!("{family:?} {taking:?}: {late} of {permitted}, {resets} resets");
+            assert!(!is_reset && late * 10 >= permitted * 9, "{what}");
         }
     }
 }
@@ -192,8 +244,8 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
 fn without_shares_of_memory_slow_readers_take_a_long_distance_download_s_window() {
     for family in FAMILIES {
         let world = || World::unfair(vec![http()]);
-        let (alone, _, _) = download(world(), family, (0, 1, Taking::Late));
-        let (got, _, _) = download(world(), family, (300, 1, Taking::Late));
+        let alone = download(world(), family, (0, 1, Taking::Late)).got;
+        let got = download(world(), family, (300, 1, Taking::Late)).got;
         assert!(got * 10 < alone * 9, "{family:?}: {got} of {alone}");
     }
 }

@@ -92,7 +92,7 @@ impl<A: Address> NeighborCache<A> {
         let watch_from = match entry.state? {
             NeighborState::Incomplete | NeighborState::Failed => return None,
             NeighborState::Stale => Instant::ORIGIN,
-            NeighborState::Reachable => entry.until,
+            NeighborState::Reachable => entry.watch_from,
             _ => Instant::FAR,
         };
         let (addr, iface, link_addr) = (entry.addr, entry.iface, entry.link_addr);

@@ -20,11 +20,13 @@ use super::{
 pub(super) struct LinkTimers {
     pub(super) reachable: Duration,
     pub(super) retrans: Duration,
+    /// Whether solicitations may come early: no router has set their interval.
+    pub(super) early: bool,
 }
 
 impl Default for LinkTimers {
     fn default() -> Self {
-        Self { reachable: REACHABLE_TIME, retrans: RETRANS_TIMER }
+        Self { reachable: REACHABLE_TIME, retrans: RETRANS_TIMER, early: true }
     }
 }
 
@@ -40,6 +42,7 @@ impl<A: Address> NeighborCache<A> {
         if let Some(timers) = self.timers.get_mut(usize::from(iface.0)) {
             timers.reachable = reachable.unwrap_or(REACHABLE_TIME);
             timers.retrans = retrans.unwrap_or(RETRANS_TIMER);
+            timers.early = retrans.is_none();
         }
     }
 

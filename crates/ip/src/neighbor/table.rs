@@ -14,6 +14,7 @@ use floodwall_packet::PacketList;
 
 use super::NeighborConfig;
 use super::changes::Changes;
+use super::early::next_early;
 use super::index::NeighborIndex;
 use super::state::{NeighborState, Supplied};
 
@@ -32,8 +33,15 @@ pub(super) struct NeighborEntry<A> {
     /// The cell of the source prefix that made us resolve it.
     requester: u16,
     hash: u32,
-    /// Reachable: how long. Failed: how long it is not solicited again.
+    /// Early solicitations since the last one at the RFC's pace.
+    pub(super) early: u8,
+    /// Packets have gone to it since it was last solicited.
+    pub(super) used: bool,
+    /// Reachable: how long. Solicited: when the next solicitation is due by the RFC. Failed: how
+    /// long it is not solicited again.
     pub(super) until: Instant,
+    /// Reachable: from when on a use has it probed.
+    pub(super) watch_from: Instant,
     pub(super) pending: PacketList,
 }
 
@@ -49,7 +57,10 @@ impl<A: Address> NeighborEntry<A> {
             solicits: 0,
             requester: 0,
             hash: 0,
+            early: 0,
+            used: false,
             until: Instant::ORIGIN,
+            watch_from: Instant::ORIGIN,
             pending: PacketList::new(),
         }
     }
@@ -61,6 +72,19 @@ impl<A: Address> NeighborEntry<A> {
             Some(new) if new == self.link_addr => Supplied::Same,
             Some(_) => Supplied::Different,
         }
+    }
+
+    /// Whether solicitations for it are under way.
+    pub(super) const fn is_solicited(&self) -> bool {
+        use NeighborState::{Incomplete, Probe, Unreachable};
+        matches!(self.state, Some(Incomplete | Probe | Unreachable))
+    }
+
+    /// It has just been solicited, and is to be again at `until`; returns the time of the first
+    /// early solicitation before that, where there is one.
+    pub(super) fn solicited_until(&mut self, until: Instant, early: bool, now: Instant) -> Instant {
+        (self.until, self.early, self.used) = (until, 0, false);
+        if early { next_early(0, now, until) } else { until }
     }
 
     const fn standing(&self) -> NeighborStanding {

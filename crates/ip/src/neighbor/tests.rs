@@ -9,6 +9,7 @@ use super::NeighborState::{
 };
 use super::*;
 
+mod early;
 mod limits;
 mod random;
 mod states;
@@ -84,12 +85,12 @@ impl<A: Nth> World<A> {
             ..PoolConfig::default()
         };
         let now = Instant::ORIGIN + SECOND;
-        Self {
-            cache: NeighborCache::new(config, HashKey::new(1, 2), PublicRandom::new(3), now),
-            pool: Pool::new(&packets).unwrap(),
-            now,
-            released: PacketList::new(),
+        let mut cache = NeighborCache::new(config, HashKey::new(1, 2), PublicRandom::new(3), now);
+        // Solicitations at the RFC's pace alone, as where a router has set it.
+        for iface in 0..config.interfaces as u16 {
+            cache.set_timers(IfIndex(iface), None, Some(RETRANS_TIMER));
         }
+        Self { cache, pool: Pool::new(&packets).unwrap(), now, released: PacketList::new() }
     }
 
     fn new() -> Self {
@@ -144,12 +145,19 @@ impl<A: Nth> World<A> {
 
     /// Lets time pass, and calls timed work at every deadline of the cache.
     fn pass(&mut self, time: Duration) -> Vec<Asked<A>> {
+        let asked = self.pass_timed(time).into_iter().map(|(_, it)| it).collect();
+        self.cache.table.assert_sound();
+        asked
+    }
+
+    /// The same, with the time of each.
+    fn pass_timed(&mut self, time: Duration) -> Vec<(Instant, Asked<A>)> {
         let (end, mut asked) = (self.now + time, Vec::new());
         loop {
             let wake = self.cache.deadline().unwrap_or(Instant::FAR).max(self.now).min(end);
             self.now = wake;
             self.cache.work(wake, Units(1000), |event| {
-                asked.push(match event {
+                let it = match event {
                     NeighborEvent::Solicit { addr, unicast: None, .. } => Asked::Group(addr),
                     NeighborEvent::Solicit { addr, unicast: Some(link_addr), .. } => {
                         Asked::Neighbor(addr, link_addr)
@@ -157,10 +165,10 @@ impl<A: Nth> World<A> {
                     NeighborEvent::Unreachable { addr, packets, .. } => {
                         Asked::Unreachable(addr, packets.len())
                     }
-                });
+                };
+                asked.push((wake, it));
             });
             if wake >= end {
-                self.cache.table.assert_sound();
                 return asked;
             }
         }

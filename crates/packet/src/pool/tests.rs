@@ -77,6 +77,18 @@ fn a_packet_outlives_its_pool() {
     assert_eq!(packet.first(), b"still here");
 }
 
+/// A process has 1,024 homes: each of these would have kept one.
+#[test]
+fn a_region_that_ends_before_its_last_packet_is_freed_later() {
+    for n in 0..1100 {
+        let pool = small_pool();
+        let packet = pool.alloc(Class::Small);
+        assert!(packet.is_some(), "{n}");
+        drop(pool);
+        drop(packet);
+    }
+}
+
 #[test]
 fn bad_configurations_are_refused_with_the_remedy() {
     let with = |c: PoolConfig| Region::new(&c).unwrap_err().to_string();

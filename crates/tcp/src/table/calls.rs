@@ -361,8 +361,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Err(stale) = self.named(id) {
             return (Err(stale.into()), None);
         }
+        self.write_now(lend, id.index, bytes, (more, mtu))
+    }
+
+    /// As [`ConnectionTable::send_now`], of the connection at the place of which
+    /// [`ConnectionTable::next_to_write`] has just given the flow: that is not asked again.
+    #[inline(always)]
+    pub fn write_now(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        index: u32,
+        bytes: &[u8],
+        (more, mtu): (bool, Option<u32>),
+    ) -> (Result<usize, SendError>, Option<OutgoingSegment>) {
         let now = lend.now;
-        let Some((connection, mut cx)) = self.lent(id.index, lend) else {
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
             return (Err(StaleHandle.into()), None);
         };
         if let Some(mtu) = mtu {
@@ -374,7 +387,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             None => {
                 let sent = connection.send(&cx, bytes, more);
                 let Some(packet) = connection.output_written(&mut cx) else {
-                    self.settle(id.index, now);
+                    self.settle(index, now);
                     return (sent, None);
                 };
                 (sent, packet)
@@ -384,11 +397,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
         let transmit = OutgoingSegment::from_connection(packet, connection);
         if transmit.is_some() {
-            self.begin_turn(id.index);
+            self.begin_turn(index);
         }
-        self.settle_here(id.index, now, wants_output);
+        self.settle_here(index, now, wants_output);
         if transmit.is_none() {
-            self.dirty.remove(id.index);
+            self.dirty.remove(index);
         }
         (sent, transmit)
     }

@@ -17,6 +17,9 @@ pub(super) fn measured(results: &Results, least: bool) -> Measured {
     measured.metrics.set("measured", flag(!results.trials.is_empty() && !least));
     for trial in &results.trials {
         let name = trial.case(&results.load_name(trial));
+        if results.has_least(trial) {
+            measured.metrics.set(format!("{}/honest", trial.case("least")), trial.honest);
+        }
         let mut set = |what: &str, value| measured.metrics.set(format!("{name}/{what}"), value);
         set("honest", trial.honest);
         set("p99-ms", trial.p99_millis);
@@ -79,6 +82,11 @@ impl Results {
         let is_most =
             loads().max() == Some(trial.case.planned) && loads().min() != Some(trial.case.planned);
         if is_most { "most".to_owned() } else { trial.case.planned.to_string() }
+    }
+
+    /// Whether its load is the least of all.
+    fn has_least(&self, trial: &Trial) -> bool {
+        self.trials.iter().all(|other| trial.case.planned <= other.case.planned)
     }
 
     fn kernel_beside(&self, of: &Trial) -> Option<&Trial> {

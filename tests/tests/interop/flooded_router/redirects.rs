@@ -80,47 +80,53 @@ fn hops_left(stand: &Stand, four: bool, socket: &UdpSocket) -> Option<u8> {
 
 #[test]
 fn hosts_that_talk_pass_at_the_interface_until_their_way_changes() {
-    inside_alone(|| {
-        let Some(stand) = Stand::new(Router::Ours("xdp")) else { return };
-        if ![&stand.left, &stand.right].into_iter().all(|host| host.inside(as_a_card)) {
-            return skip("no `ethtool`, or it may not");
-        }
-        for four in [true, false] {
-            let [client, service] = ends(four);
-            let socket = stand.left.inside(|| UdpSocket::bind((client, 0)).unwrap());
-            socket.connect((service, FIRST_PORT)).unwrap();
-            socket.set_read_timeout(Some(SOON)).unwrap();
-            // Both directions: one exchange is two packets.
-            let passes = || {
-                let (before, _) = stand.passed();
-                exchange(&socket, 20);
-                stand.passed().0 >= before + 38
-            };
-            assert!(until(PATIENCE, passes), "IPv4 {four}: {:#}", stand.look().unwrap()["devices"]);
-            let before = stand.passed();
-            let answered = exchange(&socket, EXCHANGES);
-            let after = stand.passed();
-            let (redirected, seen) = (after.0 - before.0, after.1 - before.1);
-            tell(&format!(
-                "IPv4 {four}: {answered} answered, {redirected} redirected, {seen} seen"
-            ));
-            assert!(answered >= EXCHANGES - EXCHANGES / 100, "IPv4 {four}: {answered}");
-            assert!(redirected >= 2 * EXCHANGES - SEEN_MAX, "IPv4 {four}: {redirected}");
-            assert!(seen <= SEEN_MAX, "IPv4 {four}: {seen} came up");
-            assert_eq!(hops_left(&stand, four, &socket), Some(63), "IPv4 {four}");
-            // A route of the operator's holds for the next packet.
-            let route = format!("blackhole {service}/{}", if four { 32 } else { 128 });
-            let before = stand.passed().0;
-            stand.ours(&format!("route add {route}"));
-            let at_once = stand.passed().0;
-            assert_eq!(exchange(&socket, 10), 0, "IPv4 {four}: none passes {route}");
-            assert_eq!(stand.passed().0, at_once, "IPv4 {four}: {before}");
-            stand.ours(&format!("route del {route}"));
-            assert!(until(PATIENCE, passes), "IPv4 {four}: it passes again");
-        }
-        denied_from_now_on(&stand);
-        stand.end();
-    });
+    inside_then_alone(
+        || Stand::new(Router::Ours("xdp")),
+        |stand| {
+            if ![&stand.left, &stand.right].into_iter().all(|host| host.inside(as_a_card)) {
+                return skip("no `ethtool`, or it may not");
+            }
+            for four in [true, false] {
+                let [client, service] = ends(four);
+                let socket = stand.left.inside(|| UdpSocket::bind((client, 0)).unwrap());
+                socket.connect((service, FIRST_PORT)).unwrap();
+                socket.set_read_timeout(Some(SOON)).unwrap();
+                // Both directions: one exchange is two packets.
+                let passes = || {
+                    let (before, _) = stand.passed();
+                    exchange(&socket, 20);
+                    stand.passed().0 >= before + 38
+                };
+                assert!(
+                    until(PATIENCE, passes),
+                    "IPv4 {four}: {:#}",
+                    stand.look().unwrap()["devices"]
+                );
+                let before = stand.passed();
+                let answered = exchange(&socket, EXCHANGES);
+                let after = stand.passed();
+                let (redirected, seen) = (after.0 - before.0, after.1 - before.1);
+                tell(&format!(
+                    "IPv4 {four}: {answered} answered, {redirected} redirected, {seen} seen"
+                ));
+                assert!(answered >= EXCHANGES - EXCHANGES / 100, "IPv4 {four}: {answered}");
+                assert!(redirected >= 2 * EXCHANGES - SEEN_MAX, "IPv4 {four}: {redirected}");
+                assert!(seen <= SEEN_MAX, "IPv4 {four}: {seen} came up");
+                assert_eq!(hops_left(&stand, four, &socket), Some(63), "IPv4 {four}");
+                // A route of the operator's holds for the next packet.
+                let route = format!("blackhole {service}/{}", if four { 32 } else { 128 });
+                let before = stand.passed().0;
+                stand.ours(&format!("route add {route}"));
+                let at_once = stand.passed().0;
+                assert_eq!(exchange(&socket, 10), 0, "IPv4 {four}: none passes {route}");
+                assert_eq!(stand.passed().0, at_once, "IPv4 {four}: {before}");
+                stand.ours(&format!("route del {route}"));
+                assert!(until(PATIENCE, passes), "IPv4 {four}: it passes again");
+            }
+            denied_from_now_on(&stand);
+            stand.end();
+        },
+    );
 }
 
 /// An access list that comes later is obeyed at once, and what it lets in passes by the worker,

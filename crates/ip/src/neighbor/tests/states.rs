@@ -146,7 +146,7 @@ fn a_links_own_times_are_used_on_that_link() {
     assert_eq!(world.pass(SECOND * 3 / 5), [group, group]);
     world.answers(7);
     assert_eq!((world.pass(499 * SECOND), world.state(7)), (vec![], Some(Reachable)));
-    world.cache.set_timers(ONE, None, None);
+    world.cache.set_timers(ONE, None, Some(SECOND));
     assert_eq!(world.send(8), Outcome::Asks);
     assert_eq!(world.pass(SECOND * 3 / 5), []);
 }
