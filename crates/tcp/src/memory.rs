@@ -57,8 +57,9 @@
 //! the connections that hold more than [`HALF_FLOOR`], then among all, the one with the slowest
 //! turnover, and at least [`TURNOVER_PATIENCE`] once less than an eighth is free; beyond the limit
 //! this falls to a half, and it ends at the bound. Still ones, as above, before that: of
-//! `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing; beside the attacker, windows, and connections with a peer or program as slow once
-//! others need their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
+//! `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing; beside the
+//! attacker, windows, and connections with a peer or program as slow once others need their share.
+//! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
