@@ -60,20 +60,49 @@ const STEPS: &[Step] = &[
         place: Place::After,
     },
     Step {
-        name: "lib",
-        what: "cargo test --workspace --lib",
-        run: Run::Cargo(&["test", "--workspace", "--lib"], &[]),
+        name: "clippy",
+        what: "cargo clippy --workspace --all-targets -- -D warnings",
+        run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
         place: Place::After,
     },
     Step {
         name: "test",
         what: "cargo test --workspace --no-fail-fast",
-        run: Run::Cargo(&["test", "--workspace", "--no-fail-fast"], &[]),
+        run: Run::Cargo(
+            &["test", "--workspace", "--no-fail-fast"],
+            &[("FLOODWALL_APART", "waiting")],
+        ),
         place: Place::After,
     },
-    // The tests mostly wait, for the kernel, for other processes and for foreign tools. What
-    // follows is done beside them. Loom's target folder is not the tests', so it comes first: a
-    // build in that folder keeps others waiting.
+    Step {
+        name: "lib",
+        what: "cargo test --workspace --lib",
+        run: Run::Cargo(&["test", "--workspace", "--lib"], &[]),
+        place: Place::After,
+    },
+    // These tests mostly wait, for the kernel, for other processes and for foreign tools: two at a
+    // time, as many as a small machine has cores, they last three times as long as six at a time.
+    Step {
+        name: "interop",
+        what: "cargo test --workspace --no-fail-fast --test interop --test daemon -- \
+               --test-threads=6",
+        run: Run::Cargo(
+            &[
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--test",
+                "interop",
+                "--test",
+                "daemon",
+                "--",
+                "--test-threads=6",
+            ],
+            &[],
+        ),
+        place: Place::After,
+    },
+    // Their target folder is not the tests': a build in that one keeps others waiting.
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \
@@ -94,12 +123,6 @@ const STEPS: &[Step] = &[
                 ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
             ],
         ),
-        place: Place::Beside,
-    },
-    Step {
-        name: "clippy",
-        what: "cargo clippy --workspace --all-targets -- -D warnings",
-        run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
         place: Place::Beside,
     },
     Step {

@@ -29,7 +29,7 @@ usage: cargo run -p xtask -- <command>
   layers          check every import between crates against the table of shelves
   tidy            check the rules that no compiler checks
   words           measure comments, type names and the README against their bounds
-  ci [step ...]   run everything, or the steps named: fmt layers tidy test loom clippy doc;
+  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test interop doc loom;
                   quick: those that need neither root nor many minutes
   sanitize thread|address [crate ...]
                   run the tests of these crates, or of those that matter, under a sanitizer

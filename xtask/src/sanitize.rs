@@ -318,7 +318,6 @@ impl Bench<'_> {
         command.current_dir(self.root).args(["test", "--no-fail-fast", "--target", &self.host]);
         command.arg(format!("--package={package}")).args(which);
         command.env("RUSTFLAGS", self.sanitizer.flags()).env("RUSTC_BOOTSTRAP", "1");
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
         command.env("CARGO_TARGET_DIR", ci::target(self.root).join(self.sanitizer.short()));
         let (options, value) = self.sanitizer.options(self.root);
         if env::var_os(options).is_none() {
