@@ -37,8 +37,7 @@
 //! Those that hold more than their share are throttled before they are candidates: nothing is
 //! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet:
 //! a send buffer takes what is free, or a part of the excess, and one frame where nothing of it is
-//! in flight. So a download that turns over in time is never reset because others take
-//! their share at once, however many prefixes they are.
+//! in flight. So a download that turns over is not reset because others take their share at once.
 //!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
 //! [`HALF_FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix
