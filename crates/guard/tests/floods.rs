@@ -262,7 +262,7 @@ fn a_waking_loses_no_handshake_of_any_kind() {
     }
 }
 
-/// A client that has its SYN-ACK, and whose ACKs are held back.
+/// A client that has received its SYN-ACK; its ACKs are held back.
 fn half_way(rig: &Rig, v6: bool) -> TcpStream {
     rig.run(move || {
         assert!(hold_back_acks(true));

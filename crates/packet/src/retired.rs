@@ -67,7 +67,7 @@ impl RegionMemory {
     }
 }
 
-/// Frees the regions whose last packet has come home.
+/// Frees the regions to which every packet has been returned.
 pub(crate) fn free_what_is_home() {
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = core::mem::take(&mut *retired);

@@ -247,7 +247,7 @@ impl<'a> Player<'a> {
         Ok(result)
     }
 
-    /// `pipe([one end, the other])`: both are files, whose bytes are nowhere.
+    /// `pipe([one end, the other])`: both are files without content.
     fn pipe(&mut self, call: &SocketCall) -> i64 {
         self.files.extend(numbers(call.args.first()));
         0

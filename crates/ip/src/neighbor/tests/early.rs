@@ -4,7 +4,7 @@ use floodwall_base::limits::{NEIGHBOR_EARLY_BURST, NEIGHBOR_EARLY_RATE};
 
 use super::*;
 
-/// A world whose routers have set no interval.
+/// A world in which no router advertises a RetransTimer.
 fn early_world<A: Nth>() -> World<A> {
     let mut world = World::new();
     world.cache.set_timers(ONE, None, None);
