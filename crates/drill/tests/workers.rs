@@ -42,11 +42,8 @@ fn the_floors_hold_for_two_workers() {
 
 #[test]
 fn the_floors_hold_for_four_workers() {
-    let report = passes(4);
-    // Two workers show it, too; once more takes ten seconds.
-    if std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0") {
-        assert_eq!(report.to_json().unwrap(), run(4).to_json().unwrap(), "byte for byte");
-    }
+    let again = run(4);
+    assert_eq!(passes(4).to_json().unwrap(), again.to_json().unwrap(), "byte for byte");
 }
 
 /// Eight times the answers to neighbours that do not exist reach one control shard.

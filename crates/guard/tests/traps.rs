@@ -80,7 +80,12 @@ fn nothing_is_left_behind() {
         assert_eq!(goes_first, half_first, "{half:?}, {:?}", guard.half());
         drop(guard);
         connect();
-        assert_eq!(Placement::look(IFACE).unwrap(), HalfStanding::Absent);
+        // A process that another test forks holds the descriptors until its exec.
+        let is_absent = || Placement::look(IFACE).unwrap() == HalfStanding::Absent;
+        assert!((0..1000).any(|_| is_absent() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }));
         let after = everything();
         let changed: Vec<_> =
             before.iter().filter(|(key, text)| after.get(*key) != Some(text)).collect();

@@ -99,8 +99,6 @@ struct Amount {
     /// How many of the floods are tried.
     #[serde(default = "all")]
     floods: usize,
-    /// Packets a second in place of the plan's loads: what every build of the victims takes.
-    load: Option<u64>,
 }
 
 const fn all() -> usize {
@@ -127,7 +125,6 @@ struct Work<'a> {
     rounds: u64,
     least: bool,
     floods: usize,
-    load: Option<u64>,
 }
 
 impl Work<'_> {
@@ -138,12 +135,11 @@ impl Work<'_> {
 
     /// Which victim meets which flood. A load is met by all before the next comes.
     fn cases(&self) -> Vec<TrialCase> {
-        let loads = self.load.as_ref().map_or(&self.vary.loads[..], std::slice::from_ref);
-        let loads = &loads[..if self.least { loads.len().min(1) } else { loads.len() }];
+        let loads = if self.least { 1 } else { self.vary.loads.len() };
         let mut all = Vec::new();
         for flood in self.vary.floods.iter().take(self.floods) {
             for six in [false, true] {
-                for load in loads {
+                for load in self.vary.loads.iter().take(loads) {
                     let (flood, planned) = (*flood, *load);
                     let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
                     all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
@@ -173,8 +169,8 @@ impl Experiment for FirstLine {
     ) -> Result<Measured, LabError> {
         let vary: Vary = plan.read("vary", &plan.vary)?;
         let hold: Hold = plan.read("hold", &plan.hold)?;
-        let Amount { calls, rounds, least, floods, load } = plan.read("amount", amount)?;
-        let work = Work { vary: &vary, hold: &hold, calls, rounds, least, floods, load };
+        let Amount { calls, rounds, least, floods } = plan.read("amount", amount)?;
+        let work = Work { vary: &vary, hold: &hold, calls, rounds, least, floods };
         Ok(tables::measured(&trials::measure(&work, progress)?, least))
     }
 }

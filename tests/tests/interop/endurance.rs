@@ -36,7 +36,7 @@ use crate::xdp_site::{KEPT, SharedInterface};
 
 /// The kernel's own service.
 const SSH: u16 = 22;
-const SHORT: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(20 * 60);
 /// Packets a second of a flood, and how long one lasts.
 const FLOOD: u64 = 200_000;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::binary::floodwall;
 use crate::command::{Process, Said, ip, shown_by_ip};
-use crate::namespace::{inside, inside_alone, is_deep, pause, set};
+use crate::namespace::{inside, inside_alone, pause, set};
 
 /// It waits for repeats where super-frames are lost: half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -94,13 +94,12 @@ fn xdp_in_generic_mode_is_proved_on_a_cable_of_its_own() {
     is_proved("xdp:fw0,queues=4,mode=generic", "lacks");
 }
 
-/// By default of two kinds and of an interface that is there; the long form has all.
 #[test]
 fn the_capacity_of_a_path_is_a_figure_where_it_is_asked_for() {
     // It floods with all that a core can send.
     inside_alone(|| {
         let kinds = ["xdp:fw0,queues=1,mode=native", "tap:fw0,queues=1", "packet:fw0", "tun:fw0"];
-        for word in kinds.into_iter().take(if is_deep() { 4 } else { 2 }) {
+        for word in kinds {
             let words = format!("{word} --in-namespaces --capacity --json");
             let Some(said) = self_test(&words) else { return };
             let report = report(&said);

@@ -14,6 +14,8 @@ mod floodwall_net;
 mod load;
 mod net;
 mod smoltcp_net;
+#[path = "../smoltcp/packets.rs"]
+mod smoltcp_packets;
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -6,13 +6,14 @@ use std::mem::swap;
 use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
 use crate::TURN;
 use crate::net::{Net, PORT, Shape, Side};
+use crate::smoltcp_packets::{Arrived, Departing};
 
 /// One end's side of the wire.
 struct Wire {
@@ -20,27 +21,6 @@ struct Wire {
     arrived: VecDeque<Vec<u8>>,
     departed: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-}
-
-struct Arrived<'a>(Vec<u8>, &'a mut Vec<Vec<u8>>);
-
-struct Departing<'a>(Vec<u8>, &'a mut VecDeque<Vec<u8>>);
-
-impl RxToken for Arrived<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        let result = read(&self.0);
-        self.1.push(self.0);
-        result
-    }
-}
-
-impl TxToken for Departing<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(mut self, len: usize, fill: F) -> R {
-        self.0.resize(len, 0);
-        let result = fill(&mut self.0);
-        self.1.push_back(self.0);
-        result
-    }
 }
 
 impl Device for Wire {

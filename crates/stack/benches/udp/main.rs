@@ -10,6 +10,8 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 
 mod floodwall_pair;
+#[path = "../smoltcp/packets.rs"]
+mod smoltcp_packets;
 mod smoltcp_pair;
 
 use std::time::Instant;

@@ -5,11 +5,12 @@
 use std::collections::VecDeque;
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium};
 use smoltcp::socket::udp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
+use crate::smoltcp_packets::{Arrived, Departing};
 use crate::{BURST, Pair};
 
 /// What departs arrives.
@@ -17,27 +18,6 @@ use crate::{BURST, Pair};
 struct Loop {
     packets: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-}
-
-struct Arrived<'a>(Vec<u8>, &'a mut Vec<Vec<u8>>);
-
-struct Departing<'a>(Vec<u8>, &'a mut VecDeque<Vec<u8>>);
-
-impl RxToken for Arrived<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        let result = read(&self.0);
-        self.1.push(self.0);
-        result
-    }
-}
-
-impl TxToken for Departing<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(mut self, len: usize, fill: F) -> R {
-        self.0.resize(len, 0);
-        let result = fill(&mut self.0);
-        self.1.push_back(self.0);
-        result
-    }
 }
 
 impl Device for Loop {
