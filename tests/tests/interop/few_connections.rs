@@ -202,6 +202,14 @@ fn counted(stat: &Value, name: &str) -> u64 {
     stat["counters"][name].as_u64().unwrap_or_else(|| panic!("{name}"))
 }
 
+/// Whether a packet was dropped because memory was used up.
+fn lacked_memory(stat: &Value) -> bool {
+    let drops = stat["drops"].as_array().unwrap();
+    drops
+        .iter()
+        .any(|drop| ["NoBuffer", "TcpReceiveFull"].contains(&drop["reason"].as_str().unwrap()))
+}
+
 /// What an attack is given: how many connections it holds, and how many honest clients have asked.
 struct Attack<'a> {
     held: usize,
@@ -281,7 +289,10 @@ fn connections_that_never_acknowledge_the_end_leave_others_their_places() {
                 pause(EVERY);
             }
         },
-        |stat, each| assert!(each < 2000 || counted(stat, "TcpExtTCPAbortOnMemory") > 0),
+        // Their buffers take no more than is free; beyond that room is made.
+        |stat, _| {
+            assert!(!lacked_memory(stat) || counted(stat, "TcpExtTCPAbortOnMemory") > 0);
+        },
     );
 }
 
