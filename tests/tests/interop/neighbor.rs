@@ -101,6 +101,9 @@ fn an_address_that_the_kernel_has_is_not_used() {
         let Some(device) = link::open(Kind::Tap, true) else { return };
         let [v4, Ends { ours, .. }] = ends();
         assert!(ip(&format!("addr add {ours}/64 dev {NAME} nodad")));
+        // The kernel ends the tentative state in deferred work, and answers no probe until then.
+        let tentative = format!("-6 addr show dev {NAME} to {ours} tentative");
+        assert!(until(PATIENCE, || shown_by_ip(&tentative).is_empty()));
         let running = start(Kind::Tap, device, Vec::new());
         running.wait_for_state(ours, AddressState::Duplicate);
         running.wait_for_state(v4.ours, AddressState::Preferred);
