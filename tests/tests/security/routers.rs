@@ -58,7 +58,7 @@ fn dns(rig: &Rig) -> (Vec<String>, Vec<String>) {
 
 /// Lets as much time pass as a known router takes between two words that are both read; a newcomer
 /// takes less.
-fn breathe(rig: &mut Rig) {
+fn pass_the_interval(rig: &mut Rig) {
     rig.now += SECOND / ROUTER_ADVERTISEMENT_RATE;
 }
 
@@ -189,7 +189,7 @@ fn one_router_with_thousands_of_prefixes_and_routes_fills_no_more_than_the_lists
         let routes =
             (0..24).map(|i| NdpOption::RouteInfo(route(&of(2, i), 64, Preference::High, 900)));
         let options: Vec<_> = prefixes.chain(routes).collect();
-        breathe(&mut rig);
+        pass_the_interval(&mut rig);
         rig.lives("a mouthful", &advertisement(1, &header(1800), &options));
     }
     let (_, engine) = rig.stack.routers().next().expect("a router list");
@@ -309,7 +309,7 @@ fn a_short_lifetime_takes_no_address_away_within_two_hours() {
 
 /// A known router's next word, late enough to be read.
 fn says(rig: &mut Rig, what: &str, said: &[u8]) {
-    breathe(rig);
+    pass_the_interval(rig);
     rig.lives(what, said);
 }
 
@@ -394,7 +394,7 @@ fn impossible_lengths_make_a_message_none(rig: &mut Rig) {
     for option in broken {
         let filler = [option, &[0; 30]].concat();
         let said = broken_advertisement(&filler);
-        breathe(rig);
+        pass_the_interval(rig);
         rig.expect_drop(&format!("{option:?}"), &said, DropReason::NdpMalformed, None);
     }
 }
@@ -470,7 +470,7 @@ fn a_router_that_advertises_too_often_is_not_read_and_takes_nothing_from_known_o
     let last = advertisement(0, &header(0), &[]);
     rig.expect_drop("the honest one, too often", &last, DropReason::RouterTalkative, None);
     assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(0))));
-    breathe(&mut rig);
+    pass_the_interval(&mut rig);
     rig.lives("its last word", &last);
     assert_ne!(gateway(&rig, FAR), Some(Some(router_addr(0))));
     // What is no router advertisement takes no share.
