@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::lwip;
+
 /// What is counted: a row of a bench of `floodwall-stack`.
 struct Row {
     bench: &'static str,
@@ -42,6 +44,20 @@ const ROWS: [Row; 12] = [
     udp("smoltcp IPv4 1472 B"),
 ];
 
+/// Those of lwIP's program, which knows its rows without its name.
+const LWIP_ROWS: [Row; 10] = [
+    tcp("IPv4 ping-pong"),
+    tcp("IPv6 ping-pong"),
+    tcp("IPv4 connections"),
+    tcp("IPv6 connections"),
+    Row { few: 640, many: 3840, ..tcp("IPv4 connections, 64 at once") },
+    Row { few: 100, many: 300, ..tcp("IPv4 bulk") },
+    udp("IPv4 64 B"),
+    udp("IPv6 64 B"),
+    udp("IPv4 1472 B"),
+    udp("IPv6 1452 B"),
+];
+
 /// Builds the benches and prints a line for each row with `only` in its name.
 pub(crate) fn run(root: &Path, only: &str) -> Result<(), String> {
     for bench in ["tcp", "udp"] {
@@ -52,12 +68,33 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<(), String> {
         }
         let path = build(root, bench)?;
         for Row { name, few, many, each, .. } in rows {
-            let cost = count(&path, name, *many)?.saturating_sub(count(&path, name, *few)?);
-            let cost = cost / ((many - few) * each);
-            println!("{:40} {cost:>8} instructions", name.trim_end_matches('.'));
+            print(name, difference(&path, name, [*few, *many])? / each);
         }
     }
+    lwip(only)
+}
+
+/// lwIP's rows, if it has been built.
+fn lwip(only: &str) -> Result<(), String> {
+    let rows = LWIP_ROWS.iter().filter(|row| format!("lwIP {}", row.name).contains(only));
+    for Row { name, few, many, each, .. } in rows {
+        let Some(path) = lwip::driver(lwip::ROOMS[0]) else {
+            println!("lwIP is skipped: `cargo xtask lwip` builds it");
+            break;
+        };
+        let path = path.to_string_lossy();
+        print(&format!("lwIP {name}"), difference(&path, name, [*few, *many])? / each);
+    }
     Ok(())
+}
+
+fn print(name: &str, cost: u64) {
+    println!("{:40} {cost:>8} instructions", name.trim_end_matches('.'));
+}
+
+/// What one executes, by the difference of two runs.
+fn difference(path: &str, name: &str, [few, many]: [u64; 2]) -> Result<u64, String> {
+    Ok(count(path, name, many)?.saturating_sub(count(path, name, few)?) / (many - few))
 }
 
 /// Builds a bench; returns the path of its program.

@@ -11,6 +11,7 @@ mod conformance;
 mod instructions;
 mod layers;
 mod links;
+mod lwip;
 mod modules;
 mod pkt;
 mod rfc;
@@ -45,6 +46,8 @@ usage: cargo run -p xtask -- <command>
   instructions [ROW]
                   what a round trip and a short connection execute, by valgrind: of all rows of the
                   TCP bench, or of those with this in their name
+  lwip            fetch lwIP's Debian source and build it as a rival of the benches tcp and udp;
+                  with FLOODWALL_LWIP=FOLDER from that source
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
@@ -85,6 +88,10 @@ fn main() -> ExitCode {
                 Err(error) => return unusable(&error),
             }
         }
+        Some((command, [])) if command == "lwip" => match lwip::build(&root) {
+            Ok(()) => true,
+            Err(reason) => return unusable(&format!("lwIP is skipped: {reason}")),
+        },
         Some((command, [])) if command == "rfc" => match rfc::run(&root) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),

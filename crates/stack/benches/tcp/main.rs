@@ -1,8 +1,9 @@
-//! TCP through two sockets, both ends on one core, beside smoltcp in the same run.
+//! TCP through two sockets, both ends on one core, beside smoltcp and lwIP in the same run.
 //!
 //! `cargo bench -p floodwall-stack --bench tcp`. Only rounds of contestants that are compared are
 //! interleaved, so that no other's memory is in the caches; the table shows medians, ratios and the
-//! bars. Both have the same MTU, buffers and policy of checksums, no Nagle, and a wire that only
+//! bars. lwIP is a process of its own, built by `cargo xtask lwip`, and left out where it is not.
+//! All have the same MTU, buffers and policy of checksums, no Nagle, and a wire that only
 //! moves packets; each byte read is compared with what was sent. An argument selects rows (`--
 //! bulk`; a full stop ends each name, so that `-- ping-pong.` is one of three); `--count N` does N
 //! of each and measures nothing: two such runs under an instruction counter differ by N times the
@@ -12,15 +13,16 @@
 
 mod floodwall_net;
 mod load;
+#[path = "../lwip/child.rs"]
+mod lwip;
 mod net;
 mod smoltcp_net;
 #[path = "../smoltcp/packets.rs"]
 mod smoltcp_packets;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use floodwall_net::FloodwallNet;
 use load::{Bulk, Churn, Load, PingPong};
+use lwip::Lwip;
 use net::{Net, Shape};
 use smoltcp_net::SmoltcpNet;
 
@@ -31,11 +33,23 @@ const ROUNDS: usize = 300;
 /// About so many nanoseconds a contestant has in a round.
 const SHARE: f64 = 1e6;
 
+/// lwIP's rows.
+const LWIP_ROWS: [&str; 6] = [
+    "bulk",
+    "ping-pong",
+    "ping-pong over 64",
+    "ping-pong over many",
+    "connections",
+    "connections, 64 at once",
+];
+
 /// How large the rows are: as a test, small.
 #[derive(Clone, Copy)]
 struct Size {
     many: usize,
     idle: usize,
+    /// Whether lwIP is beside.
+    lwip: bool,
 }
 
 /// What a row is measured against.
@@ -51,7 +65,7 @@ impl Bar {
     /// smoltcp's own is compared with is measured apart.
     fn group(&self, stack: &str, name: &str) -> String {
         match self {
-            Self::Own(_, own) if stack == "Floodwall" => own.clone(),
+            Self::Own(_, own) if stack != "smoltcp" => own.clone(),
             Self::Own(..) => format!("{stack} {name}"),
             Self::Smoltcp(_) => name.to_owned(),
         }
@@ -99,9 +113,9 @@ type Maker = Box<dyn FnOnce() -> Box<dyn Load>>;
 fn main() {
     let asked = Asked::of_args();
     let size = if asked.quick {
-        Size { many: 64, idle: 200 }
+        Size { many: 64, idle: 200, lwip: false }
     } else {
-        Size { many: 10_000, idle: 100_000 }
+        Size { many: 10_000, idle: 100_000, lwip: asked.count.is_none() && lwip::is_built() }
     };
     let mut groups: Vec<(String, Vec<Contestant>)> = Vec::new();
     for contestant in contestants(size) {
@@ -137,7 +151,7 @@ fn run_group(all: Vec<Contestant>, asked: &Asked) -> Vec<Row> {
     }
     for _ in 0..if asked.quick { 2 } else { ROUNDS } {
         for (row, load) in &mut loads {
-            let nanos = measure(row.count, &mut **load);
+            let nanos = load.timed(row.count);
             row.nanos.push(nanos);
         }
     }
@@ -150,6 +164,9 @@ fn contestants(size: Size) -> Vec<Contestant> {
     let mut all = Vec::new();
     for v6 in [false, true] {
         of::<SmoltcpNet>(&mut all, "smoltcp", v6, size);
+        if size.lwip {
+            of_lwip(&mut all, v6);
+        }
         of::<FloodwallNet>(&mut all, "Floodwall", v6, size);
     }
     all
@@ -192,29 +209,31 @@ where
     }
 }
 
-/// What this thread has used of a processor, in nanoseconds: other programs do not count.
-fn own_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+/// lwIP's.
+fn of_lwip(all: &mut Vec<Contestant>, v6: bool) {
+    let family = if v6 { "IPv6" } else { "IPv4" };
+    for name in LWIP_ROWS {
+        let row = format!("{family} {name}");
+        let bar = match name.starts_with("ping-pong over") {
+            true => Bar::Own(1.0, format!("{family} ping-pong")),
+            false => Bar::Smoltcp(1.0),
+        };
+        let bytes = if name == "bulk" { 65_536 } else { 0 };
+        let make: Maker = {
+            let row = row.clone();
+            Box::new(move || Box::new(Lwip::new(&row)))
+        };
+        all.push(("lwIP", row, bytes, bar, make));
+    }
 }
 
 /// How many make a share of a round.
 fn calibrate(row: &mut Row, load: &mut dyn Load) {
     load.run(64);
-    let start = own_nanos();
-    load.run(64);
-    let each = (own_nanos() - start) / 64.0;
+    let each = load.timed(64);
     let count = (SHARE / each) as usize;
     // Where 64 are done at once, whole ones.
     row.count = if count < 64 { count.max(1) } else { count.next_multiple_of(64) };
-}
-
-/// Nanoseconds of one.
-fn measure(count: usize, load: &mut dyn Load) -> f64 {
-    load.run(count.div_ceil(10));
-    let start = own_nanos();
-    load.run(count);
-    (own_nanos() - start) / count as f64
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -230,7 +249,10 @@ fn report(rows: &[Row]) {
         floodwall_net::connection_bytes(),
         smoltcp_net::connection_bytes()
     );
-    println!("{:44} {:>10} {:>10} {:>8}  bar", "", "us", "Gbit/s", "ratio");
+    println!(
+        "{:44} {:>10} {:>10} {:>8}  {:26} {:>8}",
+        "", "us", "Gbit/s", "ratio", "bar", "of lwIP"
+    );
     let of = |stack: &str, name: &str| {
         let row = rows.iter().find(|row| row.stack == stack && row.name == name);
         row.map_or(f64::NAN, |row| median(&row.nanos))
@@ -248,6 +270,10 @@ fn report(rows: &[Row]) {
         let (name, ratio) = (format!("{} {}", row.stack, row.name), base / nanos);
         let says =
             if row.stack == "Floodwall" { format!("{bar:.2} of {of_what}") } else { String::new() };
-        println!("{name:44} {:10.3} {gbits:>10} {ratio:7.2}x  {says}", nanos / 1e3);
+        let lwip = match of("lwIP", &row.name) / nanos {
+            ratio if row.stack == "Floodwall" && ratio.is_finite() => format!("{ratio:7.2}x"),
+            _ => String::new(),
+        };
+        println!("{name:44} {:10.3} {gbits:>10} {ratio:7.2}x  {says:26} {lwip}", nanos / 1e3);
     }
 }
