@@ -34,6 +34,9 @@ use undo::RecoveryUndo;
 const DUP_THRESH: u8 = 3;
 /// Longest delay of a peer's delayed ACK (RFC 8985 section 7.2, WCDelAckT).
 const DELAYED_ACK_MAX: Duration = Duration::from_millis(200);
+/// No probe is earlier: two ticks of a millisecond, as on Linux. Where the RTT is some microseconds
+/// a peer that is busy for a moment has lost nothing.
+const PROBE_WAIT_MIN: Duration = Duration::from_millis(2);
 
 /// The phase of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -781,7 +784,7 @@ impl Recovery {
             let one_is_out = self.board.outstanding() <= self.mss;
             let wait = match twice {
                 Some(twice) if one_is_out => twice + DELAYED_ACK_MAX.as_nanos() as u64,
-                Some(twice) => twice,
+                Some(twice) => twice.max(PROBE_WAIT_MIN.as_nanos() as u64),
                 None => 1_000_000_000,
             };
             Instant::from_nanos(now.as_nanos().saturating_add(wait))

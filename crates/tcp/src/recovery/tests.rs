@@ -272,6 +272,15 @@ fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
 }
 
 #[test]
+fn a_peer_of_a_few_microseconds_is_not_probed_before_two_milliseconds() {
+    let mut s = Sender::new(Algorithm::Reno);
+    s.recovery.rtt = RttEstimator::new();
+    s.recovery.rtt_mut().sample(Duration::from_micros(20), 1, ms(0));
+    s.send(4, ms(0));
+    assert_eq!(s.timer(), Some((RecoveryTimer::Probe, ms(2))));
+}
+
+#[test]
 fn a_single_segment_is_probed_when_its_timeout_would_be() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(1, ms(0));
