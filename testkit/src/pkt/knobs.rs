@@ -298,6 +298,15 @@ impl Knobs {
             "net.ipv4.tcp_sack" | "net.inet.tcp.sack.enable" => self.sack = is_on,
             "net.ipv4.tcp_window_scaling" => self.scale = is_on,
             "net.inet.tcp.rfc1323" => (self.timestamps, self.scale) = (is_on, is_on),
+            "net.ipv4.tcp_ecn" if matches!(value, "3" | "4" | "5") => {
+                return Err("accurate ECN (RFC 9768) is not supported".to_owned());
+            }
+            // Data in a SYN is taken without a cookie, or without a listener's consent.
+            "net.ipv4.tcp_fastopen"
+                if shell_number(value).is_some_and(|bits| bits & 0x600 != 0) =>
+            {
+                return Err("fast open (RFC 7413) is not supported".to_owned());
+            }
             "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => {
                 self.ecn = (value == "1", matches!(value, "1" | "2"));
             }
@@ -347,10 +356,15 @@ impl Knobs {
     }
 }
 
-/// A number, or a product of numbers as a shell computes it: `$((32*1024))`.
+/// A number, decimal or hexadecimal, or a product of numbers as a shell computes it:
+/// `$((32*1024))`.
 fn shell_number(word: &str) -> Option<u32> {
     let inner = word.strip_prefix("$((").and_then(|word| word.strip_suffix("))"));
-    let mut factors = inner.unwrap_or(word).split('*').map(str::parse::<u32>);
+    let parse = |word: &str| match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    let mut factors = inner.unwrap_or(word).split('*').map(parse);
     factors.try_fold(1_u32, |product, factor| product.checked_mul(factor.ok()?))
 }
 
@@ -389,12 +403,16 @@ pub(super) struct Asked {
     pub(super) of_programs: bool,
 }
 
-/// `sockstat … [| grep PROGRAM] | grep -c STATE | grep NUMBER`. Nothing where the command is
-/// another.
+/// `sockstat … [| grep PROGRAM] | grep -c STATE | grep NUMBER`, or `grep " 0A " /proc/net/tcp…`,
+/// which is about the one listener of a script. Nothing where the command is another.
 ///
 /// # Errors
 /// It is this command in a form that is not known.
 pub(super) fn asked_of_sockets(command: &str) -> Result<Option<Asked>, String> {
+    // Linux's table of sockets: whether at least one listens at this port.
+    if command.contains("grep \" 0A \" /proc/net/tcp") {
+        return Ok(Some(Asked { state: "LISTEN".to_owned(), count: 1, of_programs: true }));
+    }
     let stages: Vec<Vec<&str>> =
         command.split('|').map(|stage| stage.split_whitespace().collect()).collect();
     if stages.first().and_then(|stage| stage.first()) != Some(&"sockstat") {
@@ -430,6 +448,7 @@ mod tests {
             "sysctl net.inet.tcp.delacktime=100 net.inet.tcp.drop_synfin=1",
             "sysctl -q net.ipv4.tcp_mtu_probing=1 net.ipv4.tcp_shrink_window=1 \
              net.ipv4.tcp_rto_max_ms=120000 net.ipv4.tcp_tw_reuse_delay=1",
+            "sysctl net.ipv4.tcp_ecn=2 net.ipv4.tcp_fastopen=0x3",
             "tc qdisc replace dev tun0 root fq",
             "tc qdisc delete dev tun0 root 2>/dev/null ; tc qdisc add dev tun0 root pfifo limit 0",
             "ip -6 route add 2001:DB8::1 via fd3d::0 dev tun0 advmss 600 mtu lock 660 initcwnd 11",
@@ -445,6 +464,8 @@ mod tests {
             ("ip addr add 192.0.2.1", "means nothing"),
             ("sysctl -w net.inet.tcp.rexmit_initial=3000", "1000 alone"),
             ("sysctl -w net.ipv4.tcp_rto_max_ms=1000", "120000 alone"),
+            ("sysctl -q net.ipv4.tcp_ecn=3", "accurate ECN"),
+            ("sysctl net.ipv4.tcp_fastopen=0x402", "fast open"),
             ("sysctl -w net.inet.tcp.unheard=1", "means nothing"),
             ("sysctl net.ipv4.tcp_sack", "no NAME=VALUE"),
             ("sysctl net.ipv4.tcp_rmem=\"1 2\"", "no number there"),
@@ -463,6 +484,9 @@ mod tests {
         assert_eq!(asked, Ok(Some(closed.clone())));
         let asked = asked_of_sockets("sockstat -s -p 80 | grep -c CLOSED | grep 2");
         assert_eq!(asked, Ok(Some(Asked { of_programs: false, ..closed })));
+        let asked = asked_of_sockets("grep \" 0A \" /proc/net/tcp /proc/net/tcp6 | grep \":1F90\"");
+        let state = "LISTEN".to_owned();
+        assert_eq!(asked, Ok(Some(Asked { state, count: 1, of_programs: true })));
         assert_eq!(asked_of_sockets("sysctl a=1"), Ok(None));
         assert!(asked_of_sockets("sockstat -4 | wc").is_err());
     }

@@ -387,7 +387,12 @@ impl Memory {
     }
 
     fn write(&mut self, name: i64, len: usize, more: bool) -> Result<i64, Errno> {
-        let id = self.connection(name)?;
+        // Linux counts a socket that was never connected as one that was shut.
+        let is_pipe = self.knobs.profile() == Profile::Linux;
+        let id = self.connection(name).map_err(|Errno(error)| match &*error {
+            "ENOTCONN" if is_pipe => errno("EPIPE"),
+            other => errno(other),
+        })?;
         let bytes = vec![0; len];
         let sent = self.with(|sockets| match more {
             true => sockets.tcp_send_more(id, &bytes),

@@ -219,6 +219,44 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::Linux,
+        what: "what the sender's own queue drops is asked about twice a second, as a window probe",
+        why: "it is lost as any other segment: the retransmission timer sends it again (RFC 6298)",
+        is: |it| {
+            let counts = it.failure.what.contains("tcpi_probes is ");
+            counts && it.script_runs("pfifo limit 0")
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a receive buffer takes up to twice the bytes that SO_RCVBUF names",
+        why: "it takes as many: structures are counted apart (docs/threats.md)",
+        is: |it| {
+            let less = it.sent().is_some_and(|(sent, wanted)| acked(sent) < acked(wanted));
+            let bound = it.receive_buffer() / 2;
+            let exceeds = |s: &Segment| i64::from(s.start.saturating_add(s.len)) > bound;
+            less && it.last_inbound(|s| i64::from(s.len) <= bound && exceeds(s))
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "without a copy, a segment ends after 17 pieces of memory",
+        why: "what is sent is copied, as on Linux where it must be: its pieces do not show",
+        is: |it| {
+            let in_pieces = |call: &SocketCall| {
+                let is_uncopied = call.args.iter().any(|arg| says(arg, "MSG_ZEROCOPY"));
+                call.name == "sendmsg" && is_uncopied && call.result > 17
+            };
+            it.sent().is_some() && it.calls().last().is_some_and(in_pieces)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a reset in the window of a half-open connection is challenged",
+        why: "an unproven address is not answered twice (docs/design/syn-cookie.md)",
+        is: resets_half_open,
+    },
+    Difference {
+        profile: Profile::Linux,
         what: "with tcp_mtu_probing=2 each connection probes for larger segments from its start",
         why: "only where large ones are lost (RFC 4821 section 7.7), as Linux with 1: a path's MTU \
               is otherwise its link's, and what routers report",
@@ -406,12 +444,16 @@ pub const DIFFERENCES: &[Difference] = &[
         profile: Profile::FreeBsd,
         what: "a reset in the window of a half-open connection is challenged",
         why: "an unproven address is not answered twice (docs/design/syn-cookie.md)",
-        is: |it| {
-            let is_open = it.inbound().any(|s| s.has(ACK) && !s.has(RST));
-            !is_open && it.last_inbound(|s| s.has(RST)) && it.outbound_wanted().is_some()
-        },
+        is: resets_half_open,
     },
 ];
+
+/// Whether the last segment was a reset to a connection of which only the SYN had come, and the
+/// script wants an answer to it.
+fn resets_half_open(it: &Before<'_>) -> bool {
+    let wants_ack = it.outbound_wanted().is_some_and(|s| s.has(ACK) && !s.has(SYN));
+    wants_ack && it.is_half_open() && it.last_inbound(|s| s.has(RST))
+}
 
 /// The difference that a failure is due to, where it is one on purpose.
 #[must_use]

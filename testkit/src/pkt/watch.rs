@@ -13,6 +13,10 @@ pub(super) const EDGE: i64 = 1 << 31;
 pub(super) const ONCE: i64 = 1 << 30;
 /// What is always reported: `EPOLLERR` and `EPOLLHUP`.
 const ALWAYS: i64 = 8 | 16;
+/// `EPOLLERR`.
+const ERROR: i64 = 8;
+/// What Linux reports where only its error queue has something: `EPOLLERR` and `EPOLLOUT`.
+const ERROR_QUEUE: i64 = ERROR | 4;
 
 /// A socket that is watched.
 #[derive(Clone, Debug)]
@@ -99,6 +103,10 @@ impl Player<'_> {
         let events = poll_bits(wanted.field("events").ok_or("epoll_wait: events are missing")?)?;
         match first {
             None if events == 0 => {}
+            // An error of the connection would come with the end of both directions.
+            _ if events == ERROR_QUEUE && first.as_ref().is_none_or(|it| it.0 & ERROR == 0) => {
+                return Err("epoll_wait: the error queue of MSG_ZEROCOPY is not supported".into());
+            }
             None => return Err(format!("epoll_wait: nothing is ready, expected {wanted:?}")),
             Some((ready, told)) if ready == events && told == data(wanted)? => {}
             Some(told) => return Err(format!("epoll_wait: {told:?}, expected {wanted:?}")),

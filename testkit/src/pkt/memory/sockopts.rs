@@ -33,7 +33,14 @@ const GRANTED: &[&str] = &[
     "IPV6_V6ONLY",
 ];
 /// Refused, as systems without them do; a script that sets one needs it.
-const MISSING: &[&str] = &["SO_TIMESTAMPING", "TCP_FASTOPEN", "TCP_MD5SIG"];
+const MISSING: &[&str] = &[
+    "SO_TIMESTAMPING",
+    "TCP_FASTOPEN",
+    "TCP_FASTOPEN_CONNECT",
+    "TCP_FASTOPEN_KEY",
+    "TCP_FASTOPEN_NO_COOKIE",
+    "TCP_MD5SIG",
+];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 /// How long a handshake may take where nothing was set, as FreeBSD reports it.

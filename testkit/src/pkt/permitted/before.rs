@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::super::calls::WRITES;
 use super::super::icmp::Icmp;
 use super::super::runner::Failure;
-use super::super::script::{ACK, Arg, Event, Opt, SYN, Script, Segment, SocketCall, What, When};
+use super::super::script::{
+    ACK, Arg, Event, Opt, RST, SYN, Script, Segment, SocketCall, What, When,
+};
 
 /// A script up to the line that failed.
 pub(super) struct Before<'a> {
@@ -35,6 +37,19 @@ impl<'a> Before<'a> {
 
     pub(super) fn last_inbound(&self, is: impl Fn(&Segment) -> bool) -> bool {
         self.inbound().last().is_some_and(is)
+    }
+
+    /// Whether of the last connection only the SYN has come.
+    pub(super) fn is_half_open(&self) -> bool {
+        let (mut half_open, mut seen) = (false, false);
+        for segment in self.inbound() {
+            if is_syn(segment) {
+                (half_open, seen) = (true, true);
+            } else if segment.has(ACK) && !segment.has(RST) {
+                (half_open, seen) = (false, true);
+            }
+        }
+        half_open || !seen
     }
 
     pub(super) fn outbound_wanted(&self) -> Option<&'a Segment> {

@@ -157,6 +157,32 @@ fn a_rising_rtt_and_a_pacing_queue_are_permitted_by_their_cause_alone() {
 }
 
 #[test]
+fn what_newer_scripts_of_linux_require_is_permitted_by_its_cause_alone() {
+    let cut = "+0 `tc qdisc add dev tun0 root pfifo limit 0`\n";
+    let probes = "+0 %{ assert tcpi_probes == 6 }%\n";
+    let none = "`assert tcpi_probes == 6` does not hold: tcpi_probes is 0";
+    assert!(why(&format!("{cut}{probes}"), "assert", none).unwrap().contains("twice a second"));
+    assert_eq!(why(probes, "assert", none), None);
+    let small = "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [1000], 4) = 0\n";
+    let full = "+0 < . 1:801(800) ack 1 win 9\n+0 < . 801:1501(700) ack 1 win 9\n\
+                +0 > . 1:1(0) ack 1501\n";
+    let less = "sent . 1:1(0) ack 1001 win 0, expected . 1:1(0) ack 1501";
+    let text = format!("{small}{full}");
+    assert!(why(&text, "ack 1501", less).unwrap().contains("SO_RCVBUF"));
+    assert_eq!(why(&text.replace("[1000]", "[1600]"), "ack 1501", less), None);
+    let pieces = "+0 sendmsg(3, {msg_name(...)=..., msg_iov(1)=[{..., 18}], msg_flags=0}, \
+                  MSG_ZEROCOPY) = 18\n+0 > P. 1:18(17) ack 1\n";
+    let whole = "sent P. 1:19(18) ack 1, expected P. 1:18(17) ack 1";
+    assert!(why(pieces, "1:18", whole).unwrap().contains("17 pieces"));
+    assert_eq!(why(&pieces.replace("MSG_ZEROCOPY", "0"), "1:18", whole), None);
+    let again = "+0 < S 0:0(0) win 1000 <mss 1000>\n+0 < R 2:2(0) win 9\n+0 > . 1:1(0) ack 1\n";
+    let silent = "nothing was sent by 4ms; expected . 1:1(0) ack 1";
+    assert!(why(again, "> . 1:1", silent).unwrap().contains("half-open"));
+    let open = again.replace("+0 < R", "+0 < . 1:1(0) ack 1 win 9\n+0 < R");
+    assert_eq!(why(&open, "> . 1:1", silent), None);
+}
+
+#[test]
 fn freebsds_ways_are_permitted_by_their_cause_alone() {
     let of = |rest: &str, failed: &str, what: &str| {
         let text = format!("0 `sysctl -w net.inet.tcp.ecn.enable=2`\n{rest}");
