@@ -116,6 +116,9 @@ impl OpenedDevices {
         }
         let device = &wanted.device.value;
         lines.extend(self.notes.iter().map(|note| format!("{device}: note: {note}")));
+        if let Some(line) = self.queues.first().map(|queue| queue.first_line_report()) {
+            lines.push(format!("{device}: first line: {line}"));
+        }
         lines.push(format!("{device}: the kernel's half: {}", self.placement.words));
         let lacks = self.placement.lacks.iter();
         lines.extend(lacks.map(|lack| format!("{device}: warning: {lack}")));

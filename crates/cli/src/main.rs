@@ -23,6 +23,7 @@ mod devices;
 mod ending;
 mod exit;
 mod explain;
+mod first_line;
 mod floods;
 mod hosted;
 mod html;

@@ -23,7 +23,8 @@ use std::thread;
 use std::time::Duration;
 
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, Recorder, RecorderConfig,
+    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, Recorder,
+    RecorderConfig,
 };
 use floodwall_dispatch::Clock;
 use floodwall_packet::{Burst, PacketList, Pool};
@@ -152,6 +153,10 @@ impl Device for RecordedPacket {
 
     fn first_line(&self) -> FirstLinePlace {
         self.recorder.first_line()
+    }
+
+    fn first_line_report(&self) -> FirstLineReport {
+        self.recorder.first_line_report()
     }
 
     fn ring(&self) -> usize {

@@ -16,6 +16,7 @@ use floodwall_dispatch::{
 use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
 
+use crate::first_line::{self, LinePartReport};
 use crate::hosted;
 use crate::listeners::Handshakes;
 use crate::network::{AddrInfo, NetworkConfig};
@@ -180,6 +181,13 @@ pub(crate) struct ConservationLaw {
     pub(crate) redirected: u64,
 }
 
+impl RunReport {
+    /// What each queue's interface has of the first line, by the interface's name.
+    pub(crate) fn first_lines(&self) -> impl Iterator<Item = (&str, &[LinePartReport])> {
+        self.devices.iter().map(|device| (&device.ifname[..], &device.first_line_parts[..]))
+    }
+}
+
 /// One queue of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceReport {
@@ -195,6 +203,9 @@ pub(crate) struct DeviceReport {
     /// Of the program at the interface: `none`, `attached`, or `on-demand` while it is not there.
     #[serde(default)]
     pub(crate) first_line: String,
+    /// What that program does, and why not more.
+    #[serde(default)]
+    pub(crate) first_line_parts: Vec<LinePartReport>,
     /// Packets that wait for the device.
     pub(crate) backlog: usize,
     /// Why it is out of service.
@@ -437,6 +448,7 @@ fn device(
         offload: port.info.offload,
         stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
         first_line: port.first_line.name().to_owned(),
+        first_line_parts: first_line::parts(&port.first_line_parts),
         backlog: port.backlog,
         error: port.error,
         kernel_half: kernel_half.unwrap_or_default(),

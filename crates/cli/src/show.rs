@@ -229,6 +229,9 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         }
         out.push('\n');
     }
+    if let Some(line) = crate::first_line::shown(&device.first_line_parts) {
+        let _ = writeln!(out, "    first line: {line}");
+    }
     let half = &device.kernel_half;
     if !matches!(half.place.as_str(), "" | "none") {
         let lacks = half.lacks.len();

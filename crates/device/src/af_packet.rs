@@ -30,6 +30,7 @@ use crate::af_xdp::packet_line::PacketLine;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
+use crate::first_line_report::FirstLineReport;
 use crate::gather::Slices;
 use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
@@ -119,6 +120,8 @@ pub struct AfPacket {
     beside: bool,
     /// The program at the interface, where there is one.
     line: Option<PacketLine>,
+    /// What is said where there is none.
+    no_line: FirstLineReport,
 }
 
 impl AfPacket {
@@ -179,6 +182,7 @@ impl AfPacket {
             takes_turns: false,
             beside: false,
             line: None,
+            no_line: FirstLineReport::missing("no link address of ours is known"),
         })
     }
 
@@ -206,12 +210,15 @@ impl AfPacket {
     }
 
     /// Keeps the program at the interface, until the device closes.
-    pub(crate) fn set_line(&mut self, station: MacAddr, line: Option<PacketLine>) {
-        if line.is_some() {
-            // Answers may pass by here, and would be copied for nothing.
-            let _ = socket::filter(self.socket.as_fd(), Accept::NotOf(station));
+    pub(crate) fn set_line(&mut self, station: MacAddr, line: Result<PacketLine, String>) {
+        match line {
+            Ok(line) => {
+                // Answers may pass by here, and would be copied for nothing.
+                let _ = socket::filter(self.socket.as_fd(), Accept::NotOf(station));
+                self.line = Some(line);
+            }
+            Err(reason) => self.no_line = FirstLineReport::missing(&reason),
         }
-        self.line = line;
     }
 
     /// Whether a program is at the interface for as long as the device is open.
@@ -556,6 +563,10 @@ impl Device for AfPacket {
             Some(true) => FirstLinePlace::Attached,
             Some(false) => FirstLinePlace::OnDemand,
         }
+    }
+
+    fn first_line_report(&self) -> FirstLineReport {
+        self.line.as_ref().map_or_else(|| self.no_line.clone(), PacketLine::report)
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -31,6 +31,8 @@ mod features;
 mod filter;
 mod filter_tables;
 mod first_line;
+mod line_lacks;
+mod line_report;
 mod line_switch;
 mod link_station;
 mod own_half;
@@ -65,6 +67,7 @@ use self::failure::{failed, unsupported};
 use self::filter::{FilterTurn, XdpFilter};
 use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
+use self::line_report::LineMoment;
 use self::link_station::LinkStation;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
@@ -76,6 +79,7 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::first_line_place::FirstLinePlace;
+use crate::first_line_report::FirstLineReport;
 use crate::half_rank::HalfRank;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
@@ -151,8 +155,8 @@ struct SharedUmem {
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
     sends_only: bool,
-    /// Whether packets may pass by way of the driver alone.
-    redirects: bool,
+    /// Why packets may not pass by way of the driver alone, where that is so.
+    no_redirect: Option<&'static str>,
 }
 
 /// An AF_XDP device: one receive queue of an interface.
@@ -256,7 +260,7 @@ impl AfXdp {
             ring: config.ring,
             bind,
             sends_only: config.sends_only,
-            redirects: !is_generic && !config.sends_only && transmits,
+            no_redirect: line_report::no_redirect((is_generic, config.sends_only, transmits)),
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -686,6 +690,15 @@ impl Device for AfXdp {
         }
     }
 
+    fn first_line_report(&self) -> FirstLineReport {
+        let steering = &self.shared.steering;
+        let is_taken = steering.takes_redirected(self.shared.local);
+        let no_redirect =
+            self.shared.no_redirect.or_else(|| line_report::no_redirect((false, false, is_taken)));
+        let turn = &self.turn;
+        line_report::report(steering, &LineMoment { turn, is_attached: true, no_redirect })
+    }
+
     fn has_overflowed(&mut self) -> bool {
         core::mem::take(&mut self.overflowed) && self.shared.steering.filter().is_some()
     }
@@ -698,7 +711,8 @@ impl Device for AfXdp {
 
     fn redirect_target(&self) -> Option<u32> {
         let steering = &self.shared.steering;
-        let takes = self.shared.redirects && steering.takes_redirected(self.shared.local);
+        let takes =
+            self.shared.no_redirect.is_none() && steering.takes_redirected(self.shared.local);
         takes.then_some(self.shared.index)
     }
 

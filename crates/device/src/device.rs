@@ -11,6 +11,7 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilt
 
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
+use crate::first_line_report::FirstLineReport;
 use crate::half_rank::HalfRank;
 use crate::stats::DeviceStats;
 use crate::thread_time::ThreadTime;
@@ -136,6 +137,12 @@ pub trait Device: Send {
         FirstLinePlace::None
     }
 
+    /// What of the first line is in force at this moment, and why the rest is not: for an operator.
+    /// Takes memory.
+    fn first_line_report(&self) -> FirstLineReport {
+        FirstLineReport::default()
+    }
+
     /// Sets the destinations that the stack accepts from now on; called before a packet is sent
     /// that could be answered. Until the first call everything is accepted.
     fn want(&mut self, wanted: &RxFilter) {
@@ -250,6 +257,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn first_line(&self) -> FirstLinePlace {
         (**self).first_line()
+    }
+
+    fn first_line_report(&self) -> FirstLineReport {
+        (**self).first_line_report()
     }
 
     fn want(&mut self, wanted: &RxFilter) {

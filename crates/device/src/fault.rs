@@ -15,6 +15,7 @@ use crate::copy;
 use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
+use crate::first_line_report::FirstLineReport;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 
@@ -344,6 +345,10 @@ impl<D: Device> Device for Fault<D> {
 
     fn first_line(&self) -> FirstLinePlace {
         self.inner.first_line()
+    }
+
+    fn first_line_report(&self) -> FirstLineReport {
+        self.inner.first_line_report()
     }
 
     fn ring(&self) -> usize {

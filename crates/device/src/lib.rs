@@ -20,6 +20,7 @@ mod error;
 mod fault;
 mod first_line_mode;
 mod first_line_place;
+mod first_line_report;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
@@ -65,6 +66,7 @@ pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use first_line_mode::FirstLineMode;
 pub use first_line_place::FirstLinePlace;
+pub use first_line_report::{FirstLinePart, FirstLinePartState, FirstLineReport};
 pub use half_rank::HalfRank;
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};

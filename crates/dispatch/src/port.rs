@@ -16,7 +16,8 @@ use std::time::Duration;
 use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, HalfRank, Medium, ThreadTime,
+    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, HalfRank,
+    Medium, ThreadTime,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
@@ -67,6 +68,8 @@ pub struct PortReport {
     pub stats: DeviceStats,
     /// Whether a program drops or answers packets at its interface at this moment.
     pub first_line: FirstLinePlace,
+    /// What it does there, and why not more.
+    pub first_line_parts: FirstLineReport,
     /// Packets that wait for it.
     pub backlog: usize,
     /// Why it is out of service, where it is.
@@ -104,6 +107,10 @@ impl Port {
                 None => gone.map(|(stats, _)| *stats).unwrap_or_default(),
             },
             first_line: self.device.as_ref().map(Device::first_line).unwrap_or_default(),
+            first_line_parts: match &self.device {
+                Some(device) => device.first_line_report(),
+                None => FirstLineReport::missing("the device is out of service"),
+            },
             backlog: self.backlog.len(),
             error: gone.map(|(_, error)| error.to_string()),
         }

@@ -151,6 +151,9 @@ fn an_interface_that_is_there_is_left_as_it_was_and_hears_nothing() {
             let program = outcomes(&report, "XDP program");
             assert_eq!(program.len(), usize::from(kind == "xdp"), "{report:#}");
             assert!(program.iter().all(|outcome| *outcome == "works"), "{report:#}");
+            // Cookies, live flows, fair credit, redirect: the peer takes no frames from a program.
+            let line = outcomes(&report, "first line");
+            assert_eq!(line, ["works", "works", "works", "lacks"], "{report:#}");
         }
         // Counters and all: no packet left, none arrived, nothing is set.
         assert_eq!(state(), before);

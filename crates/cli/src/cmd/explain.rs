@@ -6,6 +6,7 @@ use crate::args::ExplainArgs;
 use crate::cmd::stat::wait;
 use crate::exit::Exit;
 use crate::explain::{self, Explanation, TroubleKind};
+use crate::first_line;
 use crate::output;
 use crate::rates::ReportDifference;
 use crate::socket::{client, path};
@@ -40,12 +41,23 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
     let is_attack = findings.iter().any(|finding| finding.kind == TroubleKind::Attack);
     let sources = if is_attack { client::sources(&socket) } else { Vec::new() };
     if args.ask.json {
-        let document =
-            serde_json::json!({ "verdict": verdict, "findings": findings, "sources": sources });
+        let document = serde_json::json!({
+            "verdict": verdict,
+            "findings": findings,
+            "sources": sources,
+            "first_line": first_line::by_interface(after.first_lines()),
+        });
         return output::print_document(&document);
     }
     let now = Clock::new().unix_time().as_secs_f64();
-    output::print(&text(&verdict, &findings, &sources, now))
+    let mut text = text(&verdict, &findings, &sources, now);
+    if is_attack {
+        for (ifname, parts) in first_line::by_interface(after.first_lines()) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "\nfirst line: {ifname}\n  {}", first_line::line(&parts));
+        }
+    }
+    output::print(&text)
 }
 
 /// `sources` are of all that arrives; `now` is seconds since 1970.

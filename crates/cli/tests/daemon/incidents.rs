@@ -284,7 +284,22 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     let first = &said["findings"][0];
     assert_eq!((&first["kind"], &first["name"]), (&"attack".into(), &"SYN flood".into()), "{said}");
     assert!(first["evidence"].to_string().contains("rx_syns_answered"), "{said}");
+    let state = |parts: &Value, part: &str| {
+        let found = parts.as_array().unwrap().iter().find(|one| one["part"] == part).unwrap();
+        (found["state"].as_str().unwrap().to_owned(), found["reason"].as_str().map(str::to_owned))
+    };
+    let line = &said["first_line"]["ours"];
+    assert_eq!(state(line, "cookies"), ("awake".to_owned(), None), "{said}");
+    let (missing, reason) = state(line, "redirect");
+    assert!(missing == "missing" && reason.is_some_and(|why| why.contains("xdp:")), "{said}");
     running.wait_said("flood begins: SYN flood, ");
+    running.wait_said("first line: cookies asleep, live-flows asleep, fair-credit asleep; no ");
+    let stat = running.json(&["stat", "--json"]);
+    let parts = &stat["devices"][0]["first_line_parts"];
+    assert_eq!(state(parts, "redirect"), ("missing".to_owned(), state(line, "redirect").1));
+    let shown = String::from_utf8(running.ask(&["stat"]).stdout).unwrap();
+    assert!(shown.contains("    first line: cookies "), "{shown}");
+    assert!(shown.contains("no redirect (a `packet:` interface"), "{shown}");
     let top = running.json(&["top", "-n", "1", "--json"]);
     assert_eq!(top["interfaces"][0]["first_line"], "attached", "{top}");
     quiet(&running);

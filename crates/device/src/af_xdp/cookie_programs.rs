@@ -83,6 +83,11 @@ impl CookiePrograms {
             .and_then(|()| self.set(SYN_PROGRAM, checks && arrives, passes));
     }
 
+    /// Whether answers arrive, as of the last look.
+    pub(super) fn arrives(&self) -> bool {
+        !self.is_veth() || self.transmits.load(Relaxed) || self.passing.is_ok()
+    }
+
     pub(super) fn has_started(&self) -> bool {
         self.started.load(Relaxed) != 0
     }

@@ -112,6 +112,8 @@ pub(crate) struct Cookies {
     switch: Option<ProgramSwitch>,
     shown: Mutex<Vec<Listener>>,
     queues: u32,
+    /// Whether the stack has said what SYNs are answered with.
+    is_told: AtomicBool,
     /// The programs' own; kept for as long as they may run.
     _scratch: Map,
 }
@@ -170,6 +172,7 @@ impl Cookies {
             switch: None,
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
             queues,
+            is_told: AtomicBool::new(false),
             _scratch: scratch,
         })
     }
@@ -223,6 +226,7 @@ impl Cookies {
     /// where answers arrive. What the kernel refuses is tried again when the keys turn. Programs
     /// come and go in a thread of their own, but for the first time.
     pub(crate) fn renew(&self, offers: &SynOffers) {
+        self.is_told.store(true, Relaxed);
         let checks = offers.keys.is_some() && self.offer(offers).is_ok();
         let before = self.programs.checks.swap(checks, Relaxed);
         match &self.switch {
@@ -241,6 +245,36 @@ impl Cookies {
             let until = self.word(queue, Desk::AwakeUntil);
             until != 0 && now.as_nanos() < until.saturating_add(2 * EPOCH_NANOS)
         })
+    }
+
+    /// Whether SYNs are answered by any queue now.
+    pub(super) fn is_awake(&self, now: Instant) -> bool {
+        (0..self.queues).any(|queue| {
+            let until = self.word(queue, Desk::AwakeUntil);
+            self.word(queue, Desk::Pressed) != 0 || now.as_nanos() < until
+        })
+    }
+
+    /// Why SYNs cannot be answered as it is now; `None` where they can.
+    pub(super) fn why_not(&self) -> Option<&'static str> {
+        if !self.programs.arrives() {
+            return Some(
+                "answers would not arrive: the peer takes no frames from a program (it has none \
+                 itself, and no GRO); `ethtool -K PEER gro on` helps",
+            );
+        }
+        if !self.is_told.load(Relaxed) {
+            return None;
+        }
+        if !self.programs.checks.load(Relaxed) {
+            return Some(
+                "the stack offers none here: its rules look at more than sources, or workers have \
+                 no secret in common, or there is no TCP",
+            );
+        }
+        // No holder of it panics.
+        let is_empty = self.shown.lock().is_ok_and(|shown| shown.is_empty());
+        is_empty.then_some("no TCP listener is open at an address of this interface")
     }
 
     /// From now on SYNs are answered with this.

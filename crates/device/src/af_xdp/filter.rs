@@ -274,6 +274,9 @@ pub(crate) struct FilterTurn {
     own: Vec<Ipv6Addr>,
     pairs: u64,
     presses: bool,
+    /// When this turn began, and whether the stack has told what it accepts.
+    began: Instant,
+    is_told: bool,
     /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
     /// The credit that it has got last, and how it is divided.
@@ -288,6 +291,16 @@ impl FilterTurn {
     /// Whether a credit for unverified flows is in force.
     pub(crate) const fn presses(&self) -> bool {
         self.presses
+    }
+
+    /// When the turn began.
+    pub(super) const fn now(&self) -> Instant {
+        self.began
+    }
+
+    /// Whether packets for other hosts are wanted; `None` as long as nothing is told.
+    pub(super) fn forwards(&self) -> Option<bool> {
+        self.is_told.then_some(self.pairs != 0)
     }
 
     /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
@@ -319,7 +332,7 @@ impl FilterTurn {
             filter.share(queue, room, self.flow_limit);
             filter.admit(queue, credit, self.limits);
         }
-        (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
+        (self.newcomers, self.presses, self.began) = (NEWCOMERS_MAX, pressed, now);
     }
 
     /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
@@ -342,6 +355,7 @@ impl FilterTurn {
 
     /// What the stack accepts at the interface: of a router, packets to hosts behind it.
     pub(crate) fn want(&mut self, filter: &XdpFilter, queue: u32, wanted: &RxFilter) {
+        self.is_told = true;
         let before = self.pairs;
         let own_before = core::mem::take(&mut self.own);
         self.own.extend(wanted.addresses().map(|(addr, _)| addr));

@@ -23,12 +23,14 @@ use super::demand::Demand;
 use super::failure::failed;
 use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
+use super::line_report::{self, LineMoment};
 use super::line_switch::LineSwitch;
 use super::link_station::LinkStation;
 use super::steering::QueueSteering;
 use super::xdp_abi::Deliver;
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
+use crate::first_line_report::FirstLineReport;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
 use crate::stats::DeviceStats;
@@ -40,6 +42,9 @@ const ON_DEMAND: &str = "the program at the interface is attached while there ar
                          for ten seconds after: while it is there, the other end of this interface \
                          cuts its segments in software, so that its bulk is slower (`--first-line \
                          cookies` keeps it there)";
+
+/// Why no packet is passed on there by the program alone.
+const COPIES: &str = "a `packet:` interface has copies of what the kernel passes on; use `xdp:`";
 
 /// The first line of a `packet:` interface: an XDP program without sockets of its own.
 #[derive(Debug)]
@@ -57,8 +62,8 @@ pub(crate) struct PacketLine {
 }
 
 impl PacketLine {
-    /// Attaches the program to the interface `name` for our station; `None`, with the reason in
-    /// `notes`, where that cannot be.
+    /// Attaches the program to the interface `name` for our station; the reason, which is in
+    /// `notes` too, where that cannot be.
     ///
     /// # Errors
     /// It cannot be, and `mode` asks for all of it.
@@ -67,19 +72,19 @@ impl PacketLine {
         station: MacAddr,
         (mode, way): (FirstLineMode, XdpMode),
         notes: &mut Vec<String>,
-    ) -> Result<Option<Self>, DeviceError> {
+    ) -> Result<Result<Self, String>, DeviceError> {
         if mode == FirstLineMode::Off {
-            return Ok(None);
+            return Ok(Err("it is off, as configured".to_owned()));
         }
         match Self::try_attach(name, station, (mode, way), notes) {
-            Ok(line) => Ok(Some(line)),
+            Ok(line) => Ok(Ok(line)),
             Err(error) if mode == FirstLineMode::Cookies => Err(error),
             Err(error) => {
                 notes.push(format!(
                     "nothing is answered or dropped at the interface, so a flood is met by the \
                      worker: {error}"
                 ));
-                Ok(None)
+                Ok(Err(error.to_string()))
             }
         }
     }
@@ -268,6 +273,13 @@ impl PacketLine {
         for (queue, turn) in (0..).zip(&mut self.turns) {
             turn.rest(filter, queue, part);
         }
+    }
+
+    /// As [`Device::first_line_report`](crate::Device::first_line_report).
+    pub(crate) fn report(&self) -> FirstLineReport {
+        let Some(turn) = self.turns.first() else { return FirstLineReport::default() };
+        let (is_attached, no_redirect) = (self.is_attached(), Some(COPIES));
+        line_report::report(&self.steering, &LineMoment { turn, is_attached, no_redirect })
     }
 
     /// As [`Device::has_overflowed`](crate::Device::has_overflowed).

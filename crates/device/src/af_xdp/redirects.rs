@@ -91,6 +91,11 @@ impl XdpRedirects {
         }
     }
 
+    /// Whether there is an entry that the program looks for.
+    pub(crate) fn is_active(&self) -> bool {
+        self.count_of(ACTIVE) != 0
+    }
+
     /// Packets that were redirected, and their bytes.
     pub(crate) fn redirected(&self) -> (u64, u64) {
         (self.count_of(PACKETS), self.count_of(BYTES))

@@ -30,6 +30,7 @@ use super::destination_maps::DestinationMaps;
 use super::filter::XdpFilter;
 use super::filter::destination::{OtherDestinations, look};
 use super::filter::{reach, wire};
+use super::line_lacks::LineLacks;
 
 /// Bytes of the frame that the program must see to read the destination address.
 const ADDRESS_BYTES: i32 = 6;
@@ -58,6 +59,7 @@ pub(crate) struct QueueSteering {
     looked: AtomicU64,
     lost: AtomicU64,
     is_shared: bool,
+    lacks: LineLacks,
 }
 
 /// Where the program is attached.
@@ -82,7 +84,8 @@ impl QueueSteering {
     ) -> io::Result<Self> {
         let bare = CookieProgramPlan { answers: None, ..*plan };
         if !plan.filters {
-            return Self::load_with(station, queues, (None, &bare), notes);
+            let plain = Self::load_with(station, queues, (None, &bare), notes)?;
+            return Ok(plain.without("it is off, as configured"));
         }
         let filtered = XdpFilter::create(queues.max(1))
             .and_then(|filter| Self::load_with(station, queues, (Some(filter), plan), notes));
@@ -91,12 +94,25 @@ impl QueueSteering {
                 return Err(error);
             }
             let plain = Self::load_with(station, queues, (None, &bare), notes)?;
+            let plain =
+                plain.without(&format!("the kernel reports {error}; use Linux 5.18 or later"));
             notes.push(format!(
                 "unverified traffic is not limited at the interface, so a flood can crowd out \
                  established flows in the ring: the kernel reports {error}; use Linux 5.18 or later"
             ));
             Ok(plain)
         })
+    }
+
+    /// It has no filter, for this reason.
+    fn without(mut self, reason: &str) -> Self {
+        self.lacks.filter = Some(reason.to_owned());
+        self
+    }
+
+    /// Why it does less than it could.
+    pub(super) const fn lacks(&self) -> &LineLacks {
+        &self.lacks
     }
 
     fn load_with(
@@ -109,8 +125,13 @@ impl QueueSteering {
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
         let cookies = match &filter {
             Some(filter) => Self::load_cookies(filter, sockets.fd(), queues, plan, notes),
-            None => None,
+            None => Err(String::new()),
         };
+        let (cookies, lack) = match cookies {
+            Ok(cookies) => (Some(cookies), None),
+            Err(lack) => (None, Some(lack)),
+        };
+        let lacks = LineLacks { filter: None, cookies: lack };
         let programs = cookies.as_ref().map(Cookies::programs);
         let code =
             code(station, (sockets.fd(), plan.deliver), counts.fd(), filter.as_ref(), programs)
@@ -119,26 +140,40 @@ impl QueueSteering {
         let is_shared = station.is_shared;
         let (looked, lost) = (AtomicU64::new(0), AtomicU64::new(0));
         let attached = Mutex::new(None);
-        Ok(Self { sockets, counts, filter, cookies, program, attached, looked, lost, is_shared })
+        Ok(Self {
+            sockets,
+            counts,
+            filter,
+            cookies,
+            program,
+            attached,
+            looked,
+            lost,
+            is_shared,
+            lacks,
+        })
     }
 
-    /// The programs for SYNs and ACKs, if the kernel takes them; otherwise `notes` gives the
-    /// reason.
+    /// The programs for SYNs and ACKs, if they are asked for and the kernel takes them; otherwise
+    /// the reason, which is in `notes` too.
     fn load_cookies(
         filter: &XdpFilter,
         sockets: i32,
         queues: u32,
         plan: &CookieProgramPlan,
         notes: &mut Vec<String>,
-    ) -> Option<Cookies> {
-        match Cookies::load(filter, (sockets, plan.deliver), queues.max(1), plan.answers?) {
-            Ok(cookies) => Some(cookies),
+    ) -> Result<Cookies, String> {
+        let Some(answers) = plan.answers else {
+            return Err("they are not asked for (`--first-line filter`)".to_owned());
+        };
+        match Cookies::load(filter, (sockets, plan.deliver), queues.max(1), answers) {
+            Ok(cookies) => Ok(cookies),
             Err(error) => {
                 notes.push(format!(
                     "SYNs are not answered at the interface: the kernel reports {error}; use Linux \
                      5.18 or later"
                 ));
-                None
+                Err(format!("the kernel reports {error}; use Linux 5.18 or later"))
             }
         }
     }

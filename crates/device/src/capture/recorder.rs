@@ -17,6 +17,7 @@ use super::blocks::{BlockWriter, CaptureDirection, PacketBlock};
 use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
+use crate::first_line_report::FirstLineReport;
 use crate::stats::DeviceStats;
 
 /// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
@@ -229,6 +230,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
 
     fn first_line(&self) -> FirstLinePlace {
         self.inner.first_line()
+    }
+
+    fn first_line_report(&self) -> FirstLineReport {
+        self.inner.first_line_report()
     }
 
     fn ring(&self) -> usize {

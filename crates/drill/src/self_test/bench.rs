@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use floodwall_base::{Family, IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    DeviceError, DeviceInfo, DeviceKind, DeviceSpec, Medium, OpenConfig, OpenedDevice,
+    Device, DeviceError, DeviceInfo, DeviceKind, DeviceSpec, FirstLineReport, Medium, OpenConfig,
+    OpenedDevice,
 };
 use floodwall_dispatch::{
     Control, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, WorkerGroup,
@@ -229,11 +230,26 @@ pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
             findings.lacks("note", note, "");
         }
     }
+    tell_first_line(findings, &first.first_line_report());
     let placement = &opened.placement;
     findings.works("the kernel's half", placement.words.clone());
     for lack in &placement.lacks {
         let words = format!("{}: {}", lack.missing, lack.costs);
         findings.lacks("the kernel's half", words, &lack.remedy);
+    }
+}
+
+/// What of the first line is in force, a part a line, and why the rest is not.
+fn tell_first_line(findings: &mut Findings, report: &FirstLineReport) {
+    if let Some(reason) = report.common_reason() {
+        return findings.lacks("first line", reason, "");
+    }
+    for (part, state) in &report.parts {
+        let words = format!("{}: {}", part.name(), state.reason().unwrap_or(state.name()));
+        match state.reason() {
+            None => findings.works("first line", words),
+            Some(_) => findings.lacks("first line", words, ""),
+        }
     }
 }
 
