@@ -515,8 +515,10 @@ impl SynCache {
     }
 
     /// Processes an ACK that does not acknowledge the entry's SYN-ACK: it may acknowledge an
-    /// earlier one, or be the cookie of another SYN of the same endpoints, or be invalid. The entry
-    /// stays unless a cookie is verified.
+    /// earlier one, or be the cookie of another SYN of the same endpoints, or be invalid. Of an
+    /// earlier one it may lie behind the client's first data, as what answers our later SYN-ACK
+    /// does (RFC 5961 section 4.2): then the entry tells where the client began. The entry stays
+    /// unless a cookie is verified.
     fn confirm_rival(
         &mut self,
         place: CacheSlot,
@@ -530,7 +532,10 @@ impl SynCache {
         if !entry.has_rival() && !self.listeners.of(id).is_some_and(gate) {
             return self.refuse(id, AckRefusal::BadAck);
         }
-        let done = self.by_cookie(found, ack, id, at);
+        let window = self.listeners.of(id).map_or(0, |it| u32::from(it.settings.window));
+        let is_later = ack.seq != entry.irs() + 1 && ack.seq.is_within(entry.irs() + 1, window);
+        let began = is_later.then(|| (entry.irs(), entry.agreed().timestamp));
+        let done = self.by_cookie(found, (ack, began), id, at);
         if matches!(done, AckOutcome::Proven(_)) {
             self.remove(place);
             self.stats.unsent += 1;
@@ -562,11 +567,13 @@ impl SynCache {
         opens(key) || last.is_some_and(opens)
     }
 
-    /// Verifies the cookie of an ACK and, if it is valid, makes the proof.
+    /// Verifies the cookie of an ACK and, if it is valid, makes the proof. `began` is the initial
+    /// sequence number and the timestamp of a SYN that the ACK may belong to, where it does not
+    /// follow its SYN directly.
     fn by_cookie(
         &mut self,
         found: &FoundEntry,
-        ack: &HandshakeAck,
+        (ack, began): (&HandshakeAck, Option<(Seq, Option<u32>)>),
         id: ListenerId,
         at: CookieMoment,
     ) -> AckOutcome {
@@ -577,13 +584,18 @@ impl SynCache {
         let Some(settings) = self.listeners.of(id).map(|it| it.settings) else {
             return self.refuse(id, AckRefusal::NoListener);
         };
-        let (irs, iss) = (ack.seq - 1, ack.ack - 1);
+        let iss = ack.ack - 1;
         let timestamp = ack.timestamp.filter(|_| settings.timestamps);
         let marks = timestamp.map(|(_, echo)| timestamp::marks_of(echo));
         let (key, last) = self.keys.candidates(cookie::is_odd(iss), at);
         let words = FlowWords::of(&ack.flow);
-        let open = |key: &_| cookie::open(key, &words, irs, iss, marks);
-        let Some(kept) = open(&key).or_else(|| last.as_ref().and_then(open)) else {
+        let open = |irs: Seq| {
+            let open = |key: &_| cookie::open(key, &words, irs, iss, marks);
+            let kept = open(&key).or_else(|| last.as_ref().and_then(open));
+            kept.map(|kept| (irs, kept))
+        };
+        let opened = open(ack.seq - 1).or_else(|| began.and_then(|(irs, _)| open(irs)));
+        let Some((irs, kept)) = opened else {
             self.stats.cookies_failed += 1;
             return self.refuse(id, AckRefusal::Unknown);
         };
@@ -608,7 +620,8 @@ impl SynCache {
             window_scale: scale.map(|theirs| (theirs, settings.window_scale)),
             sack,
             timestamps: timestamp.map(|(recent, echo)| ProvenTimestamps {
-                recent,
+                // As of an entry that later data proves.
+                recent: began.and_then(|(_, of_syn)| of_syn).unwrap_or(recent),
                 last_sent: timestamp::latest(echo),
             }),
             ecn,
@@ -707,7 +720,7 @@ impl HalfOpen for SynCache {
         let found = FoundEntry { hash };
         match self.live(&found, &ack.flow, listener, at.now) {
             Some(place) => self.confirm(place, &found, ack, listener, at),
-            None if gate => self.by_cookie(&found, ack, listener, at),
+            None if gate => self.by_cookie(&found, (ack, None), listener, at),
             None => self.unasked(listener),
         }
     }

@@ -210,6 +210,35 @@ fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_
     }
 }
 
+/// The same, and the client has sent data: its answer to the SYN-ACK of the new entry lies behind
+/// that data, and must not be answered by a reset.
+#[test]
+fn a_restart_that_hears_the_syn_again_believes_what_lies_behind_the_clients_first_data() {
+    for client in clients() {
+        let (mut first, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+        let answer = sent(first.syn(listener, &client.syn(), at_millis(5)));
+        let mut next = instance(2, secret(1), CacheSettings::default());
+        let listener = next.listen(listening(8)).unwrap();
+        // The keys have turned between.
+        let again = sent(next.syn(listener, &client.syn(), at_millis(16_000)));
+        assert_ne!(again.seq, answer.seq);
+        let ack = client.ack(&answer);
+        let began = ack.seq - 1;
+        let behind = |bytes: u32| HandshakeAck { seq: ack.seq + bytes, ..ack };
+        // What lies beyond the window of the new entry is no answer to it.
+        let window = u32::from(listening(8).window);
+        let beyond = next.ack(listener, &behind(window), at_millis(16_040));
+        assert_eq!(refused(beyond), AckRefusal::Unknown);
+        assert!(next.expects(&client.flow), "a guess removes nothing");
+        let proof = proven(next.ack(listener, &behind(100), at_millis(16_050)));
+        assert_eq!((proof.by(), proof.iss(), proof.irs()), (ProvenBy::Cookie, answer.seq, began));
+        assert_eq!((next.stats().half_open, next.expects(&client.flow)), (0, false));
+        // Data that is still to come is older than this ACK.
+        let of_syn = client.syn().options.timestamp;
+        assert_eq!(proof.timestamps().map(|it| it.recent), of_syn);
+    }
+}
+
 /// The same while the gate is shut: an ACK with another acknowledgment costs no hash.
 #[test]
 fn a_wrong_acknowledgement_of_a_known_client_costs_no_hash_when_nothing_is_wrong() {
