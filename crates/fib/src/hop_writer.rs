@@ -127,6 +127,14 @@ impl<A: Address> HopWriter<A> {
         })
     }
 
+    /// The gateways of all objects, some more than once.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = (IfIndex, A)> + '_ {
+        self.entries.iter().flatten().filter_map(|entry| match &entry.object {
+            Object::Hop(hop) => Some((hop.iface, hop.gateway?)),
+            Object::Group(_) => None,
+        })
+    }
+
     /// Notes whether a gateway answers. Visits all objects.
     pub(crate) fn set_silent(&self, iface: IfIndex, gateway: A, silent: bool) {
         let leads_there = |hop: &NextHop<A>| hop.iface == iface && hop.gateway == Some(gateway);

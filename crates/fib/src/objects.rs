@@ -119,6 +119,11 @@ impl<A: LpmFamily> Fib<A> {
         self.hops.group_gateways()
     }
 
+    /// The gateways of all routes, some more than once. Visits all objects.
+    pub fn gateways(&self) -> impl Iterator<Item = (IfIndex, A)> + '_ {
+        self.hops.gateways()
+    }
+
     /// Notes whether a gateway answers: ECMP groups pass over one that does not, as long as another
     /// member's does. Lost where an object is replaced: its gateway is taken to answer. Visits all
     /// objects.

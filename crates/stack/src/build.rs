@@ -265,7 +265,7 @@ fn control(
         advertisers: advertisers(follows, config, random, now),
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         dhcpv6: Dhcpv6::new(config),
-        group_gateways: GroupGateways::new(),
+        group_gateways: GroupGateways::new(config.keep_gateways && !follows),
         groups: MulticastGroups::new(config.interfaces.len() + 1),
         follows_redirects: config.accept_redirects,
     }

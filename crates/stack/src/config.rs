@@ -131,6 +131,9 @@ pub struct StackConfig {
     pub reassembly: ReassemblyConfig,
     /// Maximum number of neighbour cache entries of each family.
     pub neighbors_max: usize,
+    /// Whether the gateways of routes are resolved before there are packets for them, and kept
+    /// fresh: a flood that begins later then finds their link addresses known.
+    pub keep_gateways: bool,
     /// Whether new addresses are probed before use (RFC 4862 section 5.4, RFC 5227).
     pub duplicate_address_detection: bool,
     /// Maximum echo replies a second to one peer; 0 for no limit.
@@ -175,6 +178,7 @@ impl Default for StackConfig {
             extension_limits: ExtensionLimits::default(),
             reassembly: ReassemblyConfig::default(),
             neighbors_max: limits::NEIGHBORS_MAX,
+            keep_gateways: false,
             duplicate_address_detection: true,
             echo_rate: 10_000,
             hop_limit_floor: floodwall_ip::iface::HOP_LIMIT,

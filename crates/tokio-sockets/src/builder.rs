@@ -313,6 +313,7 @@ impl NetworkBuilder {
             stable_secret: stable_secret(),
             udp_sockets_max: self.sockets_max,
             tcp_connections_max: self.connections_max,
+            keep_gateways: true,
             ..StackConfig::default()
         };
         let workers = self.workers.unwrap_or(self.cores.len().max(1));

@@ -341,7 +341,7 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
     let plain = settings.transit.of_host();
     let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
     let udp_fair_drop = settings.udp_fair_drop.as_ref().is_none_or(|on| on.value);
-    let plain = StackConfig { udp_fair_drop, ..plain };
+    let plain = StackConfig { udp_fair_drop, keep_gateways: true, ..plain };
     let routes = settings.static_routes();
     StackConfig { interfaces, routes, stable_secret, routes_max, tcp_connections_max, ..plain }
 }

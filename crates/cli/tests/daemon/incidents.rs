@@ -304,3 +304,56 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     assert_eq!(top["interfaces"][0]["first_line"], "attached", "{top}");
     quiet(&running);
 }
+
+/// The gateway's entry is not permanent, and no packet of ours is for it.
+#[test]
+fn a_gateway_is_known_before_a_flood_and_is_found_again_in_the_middle_of_one() {
+    if !may() {
+        return;
+    }
+    let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
+                  ip link set theirs up && ip addr add 10.0.0.1/24 dev theirs && \
+                  ip addr add fd00::1/64 dev theirs nodad";
+    let args = [
+        "--device=packet:ours",
+        "--address=10.0.0.2/24",
+        "--address=fd00::2/64",
+        "--gateway=10.0.0.1",
+        "--gateway=fd00::1",
+        "--service=http:80",
+        "--workers=1",
+    ];
+    let running = Instance::start_after("gateway", script, &args, &[]);
+    let known = |limit: Duration| {
+        let begun = Instant::now();
+        loop {
+            let stat = running.json(&["stat", "--json"]);
+            let all = stat["neighbours"].as_array().unwrap();
+            let is_known =
+                |addr: &str| all.iter().any(|one| one["dst"] == addr && one["lladdr"].is_string());
+            if ["10.0.0.1", "fd00::1"].into_iter().all(is_known) {
+                return;
+            }
+            assert!(begun.elapsed() < limit, "{}", stat["neighbours"]);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    known(Duration::from_secs(60));
+    // Datagrams of forged sources on the link, so that answers to them need no gateway.
+    let done = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&done);
+    let sender = running.within(move || {
+        let send = sends(|n| udp(Ipv4Addr::new(10, 0, 0, 10 + (n % 200) as u8), 7001, false));
+        let mut n = 0;
+        while !over.load(Ordering::Relaxed) {
+            send(n);
+            n = n.wrapping_add(1);
+        }
+    });
+    for _ in 0..3 {
+        assert!(running.ask(&["neigh", "flush", "dev", "ours", "nud", "all"]).status.success());
+        known(Duration::from_secs(60));
+    }
+    done.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+}

@@ -4,8 +4,8 @@
 //! frame is, in the card's ring, and a second without the gateway's link address is a second in
 //! which nothing can be sent. So between two solicitations at RFC 4861's pace there are
 //! [`EARLY_SOLICIT_MAX`] more, at growing intervals (`specs/exceptions/rfc4861-7.2.2.md`), while
-//! packets wait for the neighbour, or it is being probed. Invariants: the RFC's own solicitations,
-//! and the time until a neighbour is given up, are what they are without; nothing is solicited
+//! packets wait for the neighbour, or it is a gateway of ours, or it is being probed. Invariants:
+//! the RFC's own solicitations, and the time until a neighbour is given up, are what they are without; nothing is solicited
 //! early on a link where a router advertises a RetransTimer.
 //!
 //! # Under flood
@@ -57,11 +57,12 @@ impl<A: Address> NeighborCache<A> {
     /// RFC is due.
     pub(super) fn solicit_early(&mut self, at: u32, now: Instant) -> Option<NeighborEvent<A>> {
         let entry = self.table.entry_mut(at)?;
-        let in_use = entry.used;
+        let in_use = entry.used || (entry.kept && entry.solicits <= 1);
         let wanted = match entry.state? {
             // A single packet is worth a second's; further ones are for those that go on.
             NeighborState::Incomplete => {
-                !entry.pending.is_empty() && (entry.solicits <= 1 || in_use)
+                let is_first = entry.solicits <= 1;
+                (entry.kept && is_first) || (!entry.pending.is_empty() && (is_first || in_use))
             }
             _ => true,
         };

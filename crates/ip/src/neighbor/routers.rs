@@ -65,6 +65,31 @@ impl<A: Address> NeighborCache<A> {
         known
     }
 
+    /// Resolves a gateway before there are packets for it, and again when it is stale, so that its
+    /// link address is known whenever a flood begins. Returns what to send; `None` where nothing
+    /// is to be done, it is being solicited already, or there is no room.
+    pub fn keep(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<NeighborEvent<A>> {
+        let found = self.table.find(iface, addr);
+        let state = found.and_then(|at| self.table.entry(at)?.state);
+        let is_due = match state {
+            None | Some(NeighborState::Stale) => true,
+            Some(NeighborState::Failed) => {
+                let until = found.and_then(|at| self.table.entry(at)).map(|entry| entry.until);
+                until.is_none_or(|until| until <= now)
+            }
+            Some(_) => false,
+        };
+        let event = if is_due { self.probe(iface, addr, now) } else { None };
+        let at = self.table.find(iface, addr)?;
+        let entry = self.table.entry_mut(at)?;
+        entry.kept = true;
+        if event.is_some() && entry.state == Some(NeighborState::Incomplete) {
+            // As many solicitations as packets would have caused.
+            entry.solicits = 1;
+        }
+        event
+    }
+
     /// Probes a neighbour's reachability once, although there is no traffic to it. Returns what to
     /// send; `None` where it is being probed already, or there is no room.
     pub fn probe(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<NeighborEvent<A>> {

@@ -37,6 +37,8 @@ pub(super) struct NeighborEntry<A> {
     pub(super) early: u8,
     /// Packets have gone to it since it was last solicited.
     pub(super) used: bool,
+    /// It is a gateway of ours: it is resolved, and solicited early, without packets for it.
+    pub(super) kept: bool,
     /// Reachable: how long. Solicited: when the next solicitation is due by the RFC. Failed: how
     /// long it is not solicited again.
     pub(super) until: Instant,
@@ -59,6 +61,7 @@ impl<A: Address> NeighborEntry<A> {
             hash: 0,
             early: 0,
             used: false,
+            kept: false,
             until: Instant::ORIGIN,
             watch_from: Instant::ORIGIN,
             pending: PacketList::new(),

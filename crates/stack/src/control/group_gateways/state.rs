@@ -1,4 +1,5 @@
-//! `GroupGateways`: the gateways of ECMP groups, and which of them are silent.
+//! `GroupGateways`: the gateways of ECMP groups, and which of them are silent; and where all
+//! gateways are to be kept fresh, those of other routes.
 //!
 //! Made once with the stack (`build.rs`); used by `group_gateways.rs`, where its bound is
 //! described.
@@ -12,6 +13,8 @@ use floodwall_base::{IfIndex, Instant};
 pub(super) struct GroupGateway {
     pub(super) iface: IfIndex,
     pub(super) addr: IpAddr,
+    /// It is a group's: else it is only resolved.
+    pub(super) in_group: bool,
     /// The groups pass it over.
     pub(super) silent: bool,
     /// Ticks since it was probed.
@@ -25,14 +28,18 @@ pub(crate) struct GroupGateways {
     /// Which is next.
     pub(super) at: usize,
     pub(super) next: Option<Instant>,
+    /// Whether all that were looked at since then are fresh, and no group's.
+    pub(super) calm: bool,
     /// Revisions of the routing tables that the list is of.
     pub(super) of: (u32, u32),
+    /// Whether gateways of other routes are in the list.
+    pub(super) keeps_all: bool,
 }
 
 impl GroupGateways {
     /// Allocates room for all.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(keeps_all: bool) -> Self {
         let list = Vec::with_capacity(2 * GROUP_GATEWAYS_MAX);
-        Self { list, at: 0, next: None, of: (0, 0) }
+        Self { list, at: 0, next: None, calm: true, of: (0, 0), keeps_all }
     }
 }
