@@ -46,8 +46,8 @@ mod shared;
 mod steering;
 mod waiting_frames;
 mod way_back;
-mod words;
-mod xdp_abi;
+pub(crate) mod words;
+pub(crate) mod xdp_abi;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -31,6 +31,8 @@ pub mod host_bpf;
 #[cfg(target_os = "linux")]
 mod interface;
 mod link_state;
+#[cfg(target_os = "linux")]
+mod live_sender;
 mod memory_wire;
 #[cfg(target_os = "linux")]
 mod napi;
@@ -69,6 +71,8 @@ pub use first_line_place::FirstLinePlace;
 pub use first_line_report::{FirstLinePart, FirstLinePartState, FirstLineReport};
 pub use half_rank::HalfRank;
 pub use link_state::LinkState;
+#[cfg(target_os = "linux")]
+pub use live_sender::{LiveConfig, LiveSender, LiveWord};
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
 pub use napi::{HalfStanding, Placement, PlacementConfig};

@@ -352,6 +352,11 @@ impl BpfProgram {
         self.0.as_raw_fd()
     }
 
+    /// The descriptor.
+    pub(crate) const fn descriptor(&self) -> &OwnedFd {
+        &self.0
+    }
+
     /// Runs it on `frame`, which no device has seen, so many times one after another, each on what
     /// the last one left; `frame` is what it left then. Returns the last verdict and the
     /// nanoseconds of one run. For tests and benches.

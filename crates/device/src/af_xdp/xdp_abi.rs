@@ -4,12 +4,12 @@
 
 use floodwall_bpf::{AccessSize, Assembler, Function, Register};
 /// Verdicts of XDP programs.
-pub(super) const DROP: i32 = 1;
-pub(super) const PASS: i32 = 2;
-pub(super) const TRANSMIT: i32 = 3;
+pub(crate) const DROP: i32 = 1;
+pub(crate) const PASS: i32 = 2;
+pub(crate) const TRANSMIT: i32 = 3;
 /// Where the context has the frame's first byte, its end, and the queue.
-pub(super) const DATA: i16 = 0;
-pub(super) const DATA_END: i16 = 4;
+pub(crate) const DATA: i16 = 0;
+pub(crate) const DATA_END: i16 = 4;
 pub(super) const RX_QUEUE: i16 = 16;
 
 /// Where frames for our station go that are not dropped.
