@@ -4,8 +4,9 @@
 //! (`BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18): each run writes the frame, draws the random words,
 //! completes the checksums, and sends the frame out by the interface, without a system call or a
 //! socket buffer for each. The program keeps the pace itself: a run that is not due drops its
-//! frame, so the calling thread's core is busy meanwhile. Invariants: every frame has right checksums; no
-//! more than `count` are sent; what the interface has no room for is lost there, and counted by it.
+//! frame, so the calling thread's core is busy meanwhile. Invariants: every frame has right
+//! checksums; no more than `count` are sent; what the interface has no room for is lost there, and
+//! counted by it.
 //!
 //! The other end of a veth takes such frames where it has a program of its own, or GRO.
 

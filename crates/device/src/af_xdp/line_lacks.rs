@@ -1,5 +1,5 @@
-//! `LineLacks`: why parts of the first line are not in force, as far as that is known once a program
-//! is loaded.
+//! `LineLacks`: why parts of the first line are not in force, as far as that is known once a
+//! program is loaded.
 //!
 //! Kept by `steering.rs`, read by `line_report.rs`.
 

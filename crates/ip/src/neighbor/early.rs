@@ -5,8 +5,8 @@
 //! which nothing can be sent. So between two solicitations at RFC 4861's pace there are
 //! [`EARLY_SOLICIT_MAX`] more, at growing intervals (`specs/exceptions/rfc4861-7.2.2.md`), while
 //! packets wait for the neighbour, or it is a gateway of ours, or it is being probed. Invariants:
-//! the RFC's own solicitations, and the time until a neighbour is given up, are what they are without; nothing is solicited
-//! early on a link where a router advertises a RetransTimer.
+//! the RFC's own solicitations, and the time until a neighbour is given up, are what they are
+//! without; nothing is solicited early on a link where a router advertises a RetransTimer.
 //!
 //! # Under flood
 //! Reachable by any sender that makes us send to unused addresses. Bound: [`NEIGHBOR_EARLY_RATE`]
