@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use floodwall_base::{DropReason, Family, IfIndex, limits};
-use floodwall_stack::{ConfigError, StackConfig, check};
+use floodwall_base::{DropReason, Family, IfIndex, IpCidr, limits};
+use floodwall_stack::{ConfigError, StackConfig, StaticRoute, check};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr};
 use floodwall_tests::{Rig, drops_between, ethernet_config};
 use floodwall_udp::SocketSettings;
@@ -18,6 +18,28 @@ fn an_interface_may_be_given_its_own_link_local_address() {
     let own =
         rig.stack.interfaces()[1].addresses().filter(|a| a.addr.to_string() == "fe80::ff:fe00:1");
     assert_eq!(own.count(), 1);
+}
+
+/// The prefix of an address leads there already; what leads elsewhere twice is told.
+#[test]
+fn a_configured_route_that_equals_a_connected_one_is_no_error() {
+    for family in FAMILIES {
+        let mut config = ethernet_config(HOST);
+        let count = |config: &StackConfig| {
+            let stack = Rig::new(config).stack;
+            stack.routes_v4().dump().count() + stack.routes_v6().dump().count()
+        };
+        let before = count(&config);
+        let of_family = |address: &&IpCidr| address.addr().is_ipv4() == (family == Family::V4);
+        let prefix = *config.interfaces[0].addresses.iter().find(of_family).unwrap();
+        config.routes.push(StaticRoute { prefix, via: None, iface: 0 });
+        check(&config).unwrap();
+        assert_eq!(count(&config), before, "{family:?}");
+        let any = IpCidr::new(addr(family, PEER), 0).unwrap();
+        let led = StaticRoute { prefix: any, via: Some(addr(family, PEER)), iface: 0 };
+        config.routes.push(led);
+        assert_eq!(count(&config), before + 1, "{family:?}");
+    }
 }
 
 /// The walk's scratch holds that much: with more, a packet's verdict would hang on where its chunks

@@ -255,6 +255,27 @@ fn a_renewal_replaces_no_route_that_stays() {
     assert_eq!((routes.len(), routes[1].1), (2, Some(v4(9))));
 }
 
+/// The routing table is full: the lease counts without the route that finds no room.
+#[test]
+fn a_route_of_a_lease_that_finds_no_room_is_counted() {
+    for (routes_max, failed) in [(2, 0), (1, 1)] {
+        let config = StackConfig { routes_max, ..config(false) };
+        let mut link = Link { rig: Rig::new(&config), lease: 120, ..Link::new(false) };
+        link.lease();
+        assert_eq!(link.state(), DhcpState::Bound);
+        assert_eq!(link.rig.stack.routes_v4().dump().count(), routes_max);
+        let counted =
+            |link: &Link| link.rig.stats().counters.of(Counter::FloodwallDhcpRoutesFailed);
+        assert_eq!(counted(&link), failed);
+        // So it is at each renewal.
+        link.rig.stack.add_neighbor(ETH0, v4(PEER).into(), mac(PEER), link.rig.now).unwrap();
+        link.rig.run_for(Duration::from_secs(45));
+        let renewal = link.question();
+        link.reply(&renewal, Dhcpv4Type::ACK);
+        assert_eq!((link.state(), counted(&link)), (DhcpState::Bound, 2 * failed));
+    }
+}
+
 #[test]
 fn a_lease_is_renewed_from_the_address_itself_and_everything_goes_when_nothing_answers() {
     let mut link = Link { lease: 120, ..Link::new(false) };
