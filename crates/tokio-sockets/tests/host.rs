@@ -120,8 +120,8 @@ async fn events_tell_addresses_floods_and_the_end() {
         }
     });
     assert_eq!(lost.await, "198.18.9.1/24");
-    // A flood of datagrams to a closed port, bounded in number. Its host outlives the flood: with it
-    // the other end of the cable would go.
+    // A flood of datagrams to a closed port, bounded in number. Its host outlives it: with that
+    // the other end of the cable goes.
     let b = Arc::new(b);
     let from = Arc::clone(&b);
     let flood = tokio::spawn(async move {
