@@ -59,7 +59,7 @@ pub struct TimerWheel {
     /// How many entries are set.
     len: usize,
     /// Cached result of [`TimerWheel::deadline`], which is read much more often than it changes.
-    next: Option<Instant>,
+    next: Instant,
 }
 
 impl TimerWheel {
@@ -76,7 +76,7 @@ impl TimerWheel {
             occupied: [0; LEVELS],
             elapsed: now.as_nanos() >> TICK_SHIFT,
             len: 0,
-            next: None,
+            next: Instant::FAR,
         }
     }
 
@@ -190,7 +190,7 @@ impl TimerWheel {
     #[must_use]
     #[inline]
     pub const fn deadline(&self) -> Option<Instant> {
-        self.next
+        if self.next.as_nanos() == Instant::FAR.as_nanos() { None } else { Some(self.next) }
     }
 
     /// Finds out when there is work next. Costs eight loads at most.
@@ -202,7 +202,7 @@ impl TimerWheel {
             _ if waits() => Some(self.elapsed),
             _ => self.following().map(|(tick, _)| tick),
         };
-        self.next = tick.map(|tick| Instant::from_nanos(tick << TICK_SHIFT));
+        self.next = tick.map_or(Instant::FAR, |tick| Instant::from_nanos(tick << TICK_SHIFT));
     }
 
     /// The first tick at which a list is reached, and that list.

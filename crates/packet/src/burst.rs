@@ -90,7 +90,7 @@ impl Burst {
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = PacketBuf> {
         let len = core::mem::take(&mut self.len);
-        Drain(self.slots.iter_mut().take(len))
+        Drain(self.slots.get_mut(..len).unwrap_or_default().iter_mut())
     }
 
     /// The packet with this number.
@@ -114,7 +114,7 @@ impl Burst {
 }
 
 /// What is left of a burst that is being emptied.
-struct Drain<'a>(core::iter::Take<core::slice::IterMut<'a, Option<PacketBuf>>>);
+struct Drain<'a>(core::slice::IterMut<'a, Option<PacketBuf>>);
 
 impl Iterator for Drain<'_> {
     type Item = PacketBuf;

@@ -41,7 +41,7 @@ use crate::shards::{Role, Seat};
 use crate::stack::Stack;
 use crate::tcp::shard::TcpShard;
 use crate::triage::recent_peers::RecentPeers;
-use crate::watched::Watched;
+use crate::watched::{ChangeMark, Watched};
 
 /// Maximum delay of the first probe of an address (RFC 4862 section 5.4.2 allows less where the
 /// interface was not just brought up by many hosts at once).
@@ -179,10 +179,9 @@ pub(crate) fn stack(
 ) -> Result<Stack, ConfigError> {
     check(config)?;
     let Seat { worker, steering, role, inherited, remote, place, fibs } = seat;
-    let is_follower = matches!(role, Role::Follower(_));
-    let alone = || FibPair::of(is_follower, config, &mut random.secret);
-    let fibs = fibs.map_or_else(alone, |fibs| *fibs);
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
+    let alone = || FibPair::of(follows, config, &mut random.secret);
+    let fibs = fibs.map_or_else(alone, |fibs| *fibs);
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
     let dad = Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now);
@@ -206,21 +205,22 @@ pub(crate) fn stack(
         forwarding: Forwarding::new(config, &mut random.secret),
         extension_limits: config.extension_limits,
     };
+    let mark = ChangeMark::new();
     let mut stack = Stack {
         interfaces: interfaces(config)?,
         v4: FamilyState {
-            routes: Watched::new(fibs.v4),
-            neighbors: Watched::new(neighbors_v4),
+            routes: Watched::new(fibs.v4, &mark),
+            neighbors: Watched::new(neighbors_v4, &mark),
             exceptions: exceptions_v4,
-            reassembly: Watched::new(reassembly_v4),
+            reassembly: Watched::new(reassembly_v4, &mark),
         },
         v6: FamilyState {
-            routes: Watched::new(fibs.v6),
-            neighbors: Watched::new(neighbors_v6),
+            routes: Watched::new(fibs.v6, &mark),
+            neighbors: Watched::new(neighbors_v6, &mark),
             exceptions: exceptions_v6,
-            reassembly: Watched::new(reassembly_v6),
+            reassembly: Watched::new(reassembly_v6, &mark),
         },
-        control: Watched::new(control(config, follows, dad, random, now)),
+        control: Watched::new(control(config, follows, dad, random, now), &mark),
         icmp,
         policy,
         sockets: sockets(config, udp, random),
@@ -230,6 +230,7 @@ pub(crate) fn stack(
         memory: MemoryShare::default(),
         stats: inherited,
         parts_deadline: Cell::new(Instant::FAR),
+        parts_mark: mark,
         tap: None,
     };
     if !follows {

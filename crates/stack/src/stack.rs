@@ -27,7 +27,7 @@ use crate::parts::{
 use crate::round_context::RoundContext;
 use crate::shards::Role;
 use crate::stats::Stats;
-use crate::watched::Watched;
+use crate::watched::{ChangeMark, Watched};
 
 /// One shard of an IPv4/IPv6 host: interfaces, tables, sockets and statistics of one core. Driven
 /// as an [`Engine`](floodwall_packet::Engine).
@@ -47,6 +47,8 @@ pub struct Stack {
     pub(crate) stats: Stats,
     /// The earliest deadline of the watched parts when they were asked last.
     pub(crate) parts_deadline: Cell<Instant>,
+    /// Whether one of them may have changed since.
+    pub(crate) parts_mark: ChangeMark,
     /// Copies packets for an operator, where one looks.
     pub(crate) tap: Option<Box<crate::tap::PacketTap>>,
 }
@@ -214,16 +216,9 @@ impl Stack {
 
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. This
     /// runs every turn: parts are asked only after they have changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
-        let has_changed = self.control.is_marked()
-            | self.v4.neighbors.is_marked()
-            | self.v6.neighbors.is_marked()
-            | self.v4.reassembly.is_marked()
-            | self.v6.reassembly.is_marked()
-            | self.v4.routes.is_marked()
-            | self.v6.routes.is_marked();
-        if has_changed {
+        if self.parts_mark.is_set() {
             self.note_deadline_of_parts();
         }
         let mut first = self.parts_deadline.get();
@@ -239,13 +234,7 @@ impl Stack {
 
     #[inline(never)]
     fn note_deadline_of_parts(&self) {
-        self.control.clear_mark();
-        self.v4.neighbors.clear_mark();
-        self.v6.neighbors.clear_mark();
-        self.v4.reassembly.clear_mark();
-        self.v6.reassembly.clear_mark();
-        self.v4.routes.clear_mark();
-        self.v6.routes.clear_mark();
+        self.parts_mark.clear();
         self.parts_deadline.set(self.deadline_of_parts());
     }
 

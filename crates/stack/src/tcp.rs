@@ -197,13 +197,17 @@ impl Stack {
     }
 
     /// The burst has ended: what waits in a train is taken, and answered.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
         self.burst.predicted = BurstState::NO_CONNECTION;
-        let Some(tcp) = &mut self.tcp else { return };
-        if !tcp.set.has_train() {
-            return;
+        if self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train()) {
+            self.tcp_end_train(cx);
         }
+    }
+
+    #[inline(never)]
+    fn tcp_end_train(&mut self, cx: &mut RoundContext<'_>) {
+        let Some(tcp) = &mut self.tcp else { return };
         self.burst.follow.stop();
         if let Some(ended) = tcp.set.end_train(&mut lend!(self, cx)) {
             self.stats.note_train(ended);

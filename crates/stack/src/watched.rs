@@ -1,32 +1,47 @@
-//! `Watched`: a part with a deadline, and whether it may have changed since that was asked last.
+//! `Watched`: a part with a deadline; and `ChangeMark`, whether any of the parts that share one may
+//! have changed since they were asked for their deadlines last.
 //!
 //! Used by `parts.rs`. An exclusive borrow marks the part, so that no change can be missed: the
-//! stack asks its parts for their deadlines only after one of them was marked.
+//! stack asks its parts for their deadlines only after one of them was marked. The mark is read
+//! every turn, so that it is one for all parts.
 
-use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+
+/// The mark of several parts. Only the stack that has these parts uses it: it is atomic so that a
+/// stack may move to another thread.
+#[derive(Clone)]
+pub(crate) struct ChangeMark(Arc<AtomicBool>);
+
+impl ChangeMark {
+    /// Set at first.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    /// Whether any part was borrowed exclusively since the mark was cleared.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// The deadlines of all parts are known.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Relaxed);
+    }
+}
 
 /// A part, marked by each exclusive borrow.
 pub(crate) struct Watched<T> {
     part: T,
-    is_marked: Cell<bool>,
+    mark: ChangeMark,
 }
 
 impl<T> Watched<T> {
-    /// Marked at first.
-    pub(crate) const fn new(part: T) -> Self {
-        Self { part, is_marked: Cell::new(true) }
-    }
-
-    /// Whether it was borrowed exclusively since its mark was cleared.
-    #[inline]
-    pub(crate) const fn is_marked(&self) -> bool {
-        self.is_marked.get()
-    }
-
-    /// Its deadline is known.
-    pub(crate) fn clear_mark(&self) {
-        self.is_marked.set(false);
+    /// A part with this mark.
+    pub(crate) fn new(part: T, mark: &ChangeMark) -> Self {
+        Self { part, mark: mark.clone() }
     }
 
     /// For a change that leaves its deadline as it is.
@@ -48,7 +63,7 @@ impl<T> Deref for Watched<T> {
 impl<T> DerefMut for Watched<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.is_marked.set(true);
+        self.mark.0.store(true, Relaxed);
         &mut self.part
     }
 }

@@ -17,19 +17,21 @@
 //! out, newcomers evict connections of the source prefix that holds most (`table/room.rs`,
 //! `places.rs`).
 
-use core::net::{IpAddr, Ipv4Addr};
+mod settle;
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{TCP_MEMORY_ENDED_MAX, TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
     Counter, Counters, Endpoint, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet,
-    Randomness, Steering, TimerWheel, Units, WorkerId,
+    Randomness, Steering, Units, WorkerId,
 };
 use floodwall_packet::{PacketList, Pool};
 use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
 
-use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue, OpenKind};
 use crate::delayed_ack::DelayedAcks;
 use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
@@ -40,6 +42,7 @@ use crate::listener::ListenerTable;
 use crate::memory::ConnectionMemory;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::OooRanges;
+use crate::place_timers::PlaceTimers;
 use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
 use crate::pseudo_header::PROTOCOL;
@@ -49,7 +52,6 @@ use crate::settings::TcpConfig;
 use crate::state::TcpState;
 use crate::table::rx_coalesce::train::RxCoalesce;
 use crate::time_wait::TimeWaits;
-use crate::timer::TimerKind;
 use crate::transmit::{OutgoingSegment, Transmit};
 
 /// Maximum number of distinct owners of connections: applications of one shard.
@@ -140,7 +142,7 @@ pub struct ConnectionTable<H = SynCache> {
     /// The flow that was hashed last for an arriving segment, with its hash: a handshake's segments
     /// are looked up several times in a row.
     hashed: (FlowKey, u64),
-    wheel: TimerWheel,
+    timers: PlaceTimers,
     delayed: DelayedAcks,
     /// Connections with pending output.
     pub(crate) dirty: Senders,
@@ -207,7 +209,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             flow_key: half_open.flow_key(),
             latest: 0,
             hashed: (NO_FLOW, half_open.flow_key().flow(&NO_FLOW)),
-            wheel: TimerWheel::new(max, now),
+            timers: PlaceTimers::new(max, now),
             delayed: DelayedAcks::new(max),
             dirty: Senders::new(max),
             turn: (0, 0),
@@ -303,11 +305,28 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// hash, with which its half-open connection is looked up next.
     #[inline(always)]
     pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
-        let is_it = |c: &Connection| c.flow == *flow && c.state() != TcpState::Closed;
-        if self.at(self.latest).is_some_and(is_it) {
+        if self.latest_of(flow).is_some() {
             return Ok(self.latest);
         }
         self.find_other(*flow)
+    }
+
+    /// The connection of the previous segment, if it is that of this flow.
+    #[inline(always)]
+    pub(crate) fn latest_of(&self, flow: &FlowKey) -> Option<&Connection> {
+        let connection = self.at(self.latest)?;
+        (connection.flow == *flow && connection.state() != TcpState::Closed).then_some(connection)
+    }
+
+    /// Finds the connection of a flow that is not that of the previous segment, and makes it that.
+    /// The ends are numbers, so that the flow need not be in memory where this is not called.
+    #[inline(never)]
+    pub(crate) fn find_ends(&mut self, addrs: [u128; 2], ports: [u16; 2], zone: IfIndex) -> bool {
+        let [local, remote] = [0, 1].map(|at: usize| Endpoint {
+            addr: Ipv6Addr::from_bits(addrs.get(at).copied().unwrap_or(0)),
+            port: ports.get(at).copied().unwrap_or(0),
+        });
+        self.find_other(FlowKey { local, remote, zone, protocol: PROTOCOL }).is_ok()
     }
 
     /// The same where it is not that of the previous segment.
@@ -456,164 +475,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.ports.enter(flow.local.port);
         self.memory.join(index, flow.remote.ip());
         Some(index)
-    }
-
-    /// Restores the invariants of one place after a change of its connection. A connection with
-    /// pending output sends before time advances; its remaining invariants are restored then.
-    pub(crate) fn settle(&mut self, index: u32, now: Instant) {
-        let Some(connection) = self.at(index) else { return };
-        if !connection.wants_output(&self.records) {
-            self.settle_as(index, now, false);
-        } else {
-            self.dirty.add(index);
-        }
-    }
-
-    /// The same after an acknowledgment, of a connection that only acknowledges, was built or could
-    /// not be.
-    #[inline]
-    pub(crate) fn settle_replied(&mut self, index: u32, now: Instant, was_built: bool) {
-        self.settle_as(index, now, !was_built);
-        if !was_built {
-            // Its timer tries again.
-            self.dirty.remove(index);
-        }
-    }
-
-    /// The same after the program has read, which usually changes only the memory held.
-    pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
-        match self.at(index) {
-            Some(connection)
-                if connection.due == ConnectionDue::default()
-                    && connection.state().is_synchronized()
-                    && connection.state() != TcpState::TimeWait =>
-            {
-                let held = connection.held();
-                self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
-            }
-            _ => self.settle(index, now),
-        }
-    }
-
-    /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
-    #[inline(never)]
-    pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
-        self.settle_here(index, now, wants_output);
-    }
-
-    /// The same, as a part of the caller.
-    #[inline(always)]
-    pub(crate) fn settle_here(&mut self, index: u32, now: Instant, wants_output: bool) {
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        let Some(connection) = &mut place.connection else { return };
-        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
-            return self.settle_ended(index, now, wants_output);
-        }
-        let held = connection.held();
-        self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
-        self.settle_rest(index, now, wants_output);
-    }
-
-    /// The same of a connection that has ended, or is in TIME-WAIT.
-    #[inline(never)]
-    fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        let Some(connection) = &mut place.connection else { return };
-        // Of an ended connection only the program's part is left, which the program frees.
-        let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
-        self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
-        if connection.state() == TcpState::Closed {
-            connection.out_of_order.clear(&mut self.runs);
-            connection.recovery.clear(&mut self.records);
-            if self.demux.leave(index) {
-                self.ports.leave(connection.flow.local.port);
-                self.leaving -= usize::from(core::mem::take(&mut place.evicted));
-                match connection.broke {
-                    Some(AbortReason::Attempt) => self.broken.attempts += 1,
-                    Some(AbortReason::Open) => self.broken.open += 1,
-                    Some(AbortReason::Closing) => self.broken.closing += 1,
-                    None => {}
-                }
-                self.ledgers.leave(index);
-            }
-        }
-        if connection.is_over() {
-            return self.vacate(index);
-        }
-        if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
-            return self.shrink(index, now);
-        }
-        self.settle_rest(index, now, wants_output);
-    }
-
-    /// What is left to settle of a connection that stays: the list of senders, timers and events.
-    #[inline(always)]
-    fn settle_rest(&mut self, index: u32, now: Instant, wants_output: bool) {
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        let Some(connection) = &mut place.connection else { return };
-        if wants_output {
-            self.dirty.add(index);
-        } else {
-            self.dirty.remove(index);
-        }
-        // Where the wheel calls before it could expire, it is computed then.
-        if !connection.retransmits_not_before(place.armed) {
-            connection.arm_retransmit();
-        }
-        if !wants_output {
-            connection.mind_the_window(now);
-        }
-        self.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
-        let next = connection.timers.next();
-        if next < place.armed {
-            place.armed = next;
-            self.wheel.insert(index, next);
-        }
-        if !connection.events.is_empty() && place.slot.is_none() && !connection.released {
-            let owner = place.owner;
-            if !self.ready.is_linked(index) {
-                self.ready.push_back(owner, index);
-            }
-        }
-    }
-
-    /// Replaces a connection in TIME-WAIT by a record, which needs no place.
-    fn shrink(&mut self, index: u32, now: Instant) {
-        if let Some(connection) = self.at_mut(index) {
-            let (flow, record) = (connection.flow, connection.time_wait());
-            let hash = self.demux.hash_of(index);
-            self.time_waits.insert_hashed((&flow, hash), record, now);
-        }
-        self.vacate(index);
-    }
-
-    /// Frees a place.
-    fn vacate(&mut self, index: u32) {
-        let was_found = self.demux.leave(index);
-        self.ledgers.leave(index);
-        self.wheel.cancel(index);
-        self.delayed.set(index, Instant::FAR);
-        self.dirty.remove(index);
-        self.ready.unlink(index);
-        self.memory.quit(index);
-        if let Some(place) = self.places.get_mut(index as usize) {
-            // It is large: it ends where it is.
-            if let Some(connection) = &mut place.connection {
-                if was_found {
-                    self.ports.leave(connection.flow.local.port);
-                }
-                connection.out_of_order.clear(&mut self.runs);
-                connection.recovery.clear(&mut self.records);
-                place.connection = None;
-            }
-            if let Some((_, slot)) = place.slot.take() {
-                self.half_open.accepted(slot);
-            }
-            self.leaving -= usize::from(core::mem::take(&mut place.evicted));
-            place.armed = Instant::FAR;
-            place.generation = place.generation.wrapping_add(1);
-            self.free.push(index);
-        }
     }
 
     /// The next segment to be sent, a few of each connection in turn (round-robin); `None` where
@@ -805,7 +666,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             left = left.minus(Units(1));
             self.ring(index, lend);
         }
-        while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
+        while let Some(index) = self.timers.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
             }
@@ -835,9 +696,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The latest time at which [`ConnectionTable::work`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
-        let first = or_far(self.wheel.deadline())
-            .min(or_far(self.time_waits.deadline()))
+        let first = (self.timers.deadline())
+            .min(self.time_waits.deadline().unwrap_or(Instant::FAR))
             .min(self.half_open.deadline())
             .min(self.delayed.first_at());
         (first != Instant::FAR).then_some(first)

@@ -25,6 +25,7 @@ mod memory;
 mod orphan_patience;
 mod output;
 mod path;
+mod place_timers;
 mod places;
 mod port;
 mod pseudo_header;
@@ -74,7 +75,8 @@ pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
 pub use syn_said::SynSaid;
 pub use table::{
-    ConnectionAddrs, IcmpHeard, IcmpSays, Info, SegmentInput, SegmentVerdict, TrainEnd,
+    ConnectionAddrs, IcmpHeard, IcmpSays, Info, PredictingConnection, SegmentInput, SegmentVerdict,
+    TrainEnd,
 };
 pub use transmit::{OutgoingSegment, SegmentMarks, Transmit};
 

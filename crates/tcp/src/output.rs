@@ -258,8 +258,7 @@ impl Connection {
         }
         if self.wishes.restarts_slowly {
             let agreement = self.agreement();
-            self.recovery.before_sending(&agreement, cx.now);
-            if self.recovery.allowance() < len {
+            if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
                 return None;
             }
         }
@@ -295,8 +294,7 @@ impl Connection {
         }
         if self.wishes.restarts_slowly {
             let agreement = self.agreement();
-            self.recovery.before_sending(&agreement, cx.now);
-            if self.recovery.allowance() < len {
+            if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
                 return None;
             }
         }
@@ -449,7 +447,7 @@ impl Connection {
             self.rcv.quick = 0;
         }
         let seq = self.snd.nxt - len;
-        let fin = self.may_finish(cx.records);
+        let fin = self.snd.fin && self.may_finish(cx.records);
         if fin {
             self.snd.fin_sent = true;
             self.snd.nxt += 1;

@@ -275,21 +275,24 @@ impl Recovery {
     }
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
-    /// (RFC 5681 section 4.1).
+    /// (RFC 5681 section 4.1). Returns whether it may have been.
     #[inline(always)]
-    pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
+    pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) -> bool {
         if self.board.outstanding() > 0 {
-            return;
+            return false;
         }
         let since = self.sent_at.max(self.progress);
         let idle = now.as_nanos().saturating_sub(since.as_nanos());
         // A timeout is never less than its minimum, which needs no look at the measurements.
-        if idle > agreement.rtt.least_nanos() && idle > self.rtt.base_nanos(agreement.rtt) {
+        let has_paused =
+            idle > agreement.rtt.least_nanos() && idle > self.rtt.base_nanos(agreement.rtt);
+        if has_paused {
             let rto = self.rtt.base_rto(agreement.rtt);
             let idle = Duration::from_nanos(idle);
             self.controller.after_idle(idle, rto, self.mss);
             self.sent_at = now;
         }
+        has_paused
     }
 
     /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.

@@ -20,3 +20,4 @@ pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
 pub use rx_coalesce::train::TrainEnd;
+pub use rx_predict::PredictingConnection;

@@ -128,6 +128,8 @@ pub struct TimeWaits {
     lists: IndexLists,
     key: HashKey,
     stay: Duration,
+    /// When the oldest record expires; [`Instant::FAR`] where there is none. Asked every turn.
+    oldest_expires: Instant,
     len: usize,
     ports: PortCounts,
 }
@@ -146,6 +148,7 @@ impl TimeWaits {
             lists,
             key,
             stay,
+            oldest_expires: Instant::FAR,
             len: 0,
             ports: PortCounts::default(),
         }
@@ -192,6 +195,7 @@ impl TimeWaits {
         *head = index;
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
+        self.note_oldest();
         self.len += 1;
         self.ports.enter(flow.local.port);
         evicted
@@ -285,6 +289,7 @@ impl TimeWaits {
             entry.expires = now + stay;
             let record = entry.record;
             self.lists.push_back(BY_AGE, index);
+            self.note_oldest();
             return TimeWaitVerdict::Ack(record);
         }
         let in_place = arrived.seq == entry.record.rcv_nxt && arrived.len == 0;
@@ -323,10 +328,13 @@ impl TimeWaits {
     #[must_use]
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
-        if self.is_empty() {
-            return None;
-        }
-        self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest)).map(|entry| entry.expires)
+        (self.oldest_expires != Instant::FAR).then_some(self.oldest_expires)
+    }
+
+    /// The order by age has changed, or what is in it.
+    fn note_oldest(&mut self) {
+        let oldest = self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest));
+        self.oldest_expires = oldest.map_or(Instant::FAR, |entry| entry.expires);
     }
 
     /// Removes a flow's record.
@@ -378,6 +386,7 @@ impl TimeWaits {
             }
         }
         self.lists.push_back(FREE_LIST, index);
+        self.note_oldest();
         self.len -= 1;
         Some(entry.flow)
     }

@@ -48,14 +48,15 @@ impl Stack {
         let bytes = packet.first();
         let l3 = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac)).unwrap_or(usize::MAX);
         let plain = bytes.get(l3..).and_then(|ip| {
-            let (src_addr, dst_addr, l4, total_len) = plain_ip(ip, IpProtocol::UDP)?;
-            let udp = ip.get(..total_len)?.get(l4..)?;
+            let plain = plain_ip(ip, IpProtocol::UDP)?;
+            let udp = ip.get(..plain.total_len)?.get(plain.header_len..)?;
             let ports: [u8; 4] = *udp.first_chunk()?;
-            (l3 + total_len == packet.len()).then_some((src_addr, dst_addr, l3 + l4, ports))
+            (l3 + plain.total_len == packet.len()).then_some((plain, ports))
         });
-        let Some((src_addr, dst_addr, l4, ports)) = plain else { return Err(packet) };
-        let remote = Endpoint::new(src_addr, be16(&ports, 0));
-        let local = Endpoint::new(dst_addr, be16(&ports, 2));
+        let Some((plain, ports)) = plain else { return Err(packet) };
+        let l4 = l3 + plain.header_len;
+        let remote = Endpoint { addr: plain.src_addr, port: be16(&ports, 0) };
+        let local = Endpoint { addr: plain.dst_addr, port: be16(&ports, 2) };
         let flow = expected.flows.get(place_of(tag_of(&local, &remote)));
         let flow = flow.filter(|flow| flow.local == local && flow.remote == remote);
         let Some(&ExpectedDatagram { iface, generation, demux_changes, index, .. }) = flow else {
@@ -72,11 +73,11 @@ impl Stack {
             return Err(packet);
         }
         let (len, octets) = (packet.len() - l4, packet.len() - l3);
+        let (src_addr, dst_addr) = (remote.ip(), local.ip());
         let input = DatagramInput { src_addr, dst_addr, iface, l3, l4, len, group: false };
         self.sockets.udp.input_expected(index, &input, packet)?;
         let counters = &mut self.stats.counters;
-        let v4 = src_addr.is_ipv4();
-        let [receives, in_octets, delivers] = if v4 { COUNTERS_V4 } else { COUNTERS_V6 };
+        let [receives, in_octets, delivers] = if plain.is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
         counters.count(receives);
         counters.add(in_octets, octets as u64);
         counters.count(delivers);

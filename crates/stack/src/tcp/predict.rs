@@ -10,12 +10,12 @@
 //! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with
 //! addresses, interfaces, access lists and raw sockets.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::Ipv6Addr;
 
 use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, MacAddr, Seq};
 use floodwall_checksum::{InternetSum, header20, sum};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_tcp::{FlowAdmission, Segment};
+use floodwall_tcp::{FlowAdmission, PredictingConnection, Segment};
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::Timestamps;
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
@@ -37,12 +37,28 @@ const STAMP_OPTION_START: [u8; 4] = [1, 1, 8, 10];
 struct PlainSegment {
     flow: FlowKey,
     segment: Segment,
+    places: SegmentPlaces,
+}
+
+/// Where in a packet the parts of a segment are.
+struct SegmentPlaces {
     is_v4: bool,
-    /// Where in the packet the IP header begins, the TCP header, its text, and the end.
+    /// Where the IP header begins, the TCP header, its text, and the end.
     l3: usize,
     l4: usize,
     text: usize,
     end: usize,
+}
+
+/// What the plain IP header of a packet says.
+pub(crate) struct PlainIp {
+    pub(crate) is_v4: bool,
+    /// The addresses; of IPv4 mapped, as those of an [`Endpoint`].
+    pub(crate) src_addr: Ipv6Addr,
+    pub(crate) dst_addr: Ipv6Addr,
+    /// The length of the header, and that of the packet.
+    pub(crate) header_len: usize,
+    pub(crate) total_len: usize,
 }
 
 #[inline]
@@ -55,10 +71,17 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
 }
 
-/// The addresses of an IP packet of this protocol that is plain in every respect, source first,
-/// with the places of its upper header and of its end. The IPv4 header's checksum is right.
+/// The mapped address of an IPv4 address as a header has it. As whole words: no byte is moved.
 #[inline(always)]
-pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAddr, usize, usize)> {
+fn mapped(addr: [u8; 4]) -> Ipv6Addr {
+    let bytes = u128::from(u32::from_le_bytes(addr)) << 96 | 0xffff << 80;
+    Ipv6Addr::from(bytes.to_le_bytes())
+}
+
+/// The IP header at the front of a packet of this protocol that is plain in every respect. The
+/// IPv4 header's checksum is right.
+#[inline(always)]
+pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<PlainIp> {
     let (&first, protocol) = (ip.first()?, protocol.0);
     if first == 0x45 {
         let h: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
@@ -66,10 +89,13 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
         if !is_plain || !header20(h).verifies() {
             return None;
         }
-        let src_addr = Ipv4Addr::from_bits(u32::from_be_bytes([h[12], h[13], h[14], h[15]]));
-        let dst_addr = Ipv4Addr::from_bits(u32::from_be_bytes([h[16], h[17], h[18], h[19]]));
-        let total_len = usize::from(u16::from_be_bytes([h[2], h[3]]));
-        return Some((src_addr.into(), dst_addr.into(), ipv4::HEADER_LEN, total_len));
+        return Some(PlainIp {
+            is_v4: true,
+            src_addr: mapped([h[12], h[13], h[14], h[15]]),
+            dst_addr: mapped([h[16], h[17], h[18], h[19]]),
+            header_len: ipv4::HEADER_LEN,
+            total_len: usize::from(u16::from_be_bytes([h[2], h[3]])),
+        });
     }
     if first >> 4 != 6 {
         return None;
@@ -81,9 +107,13 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
     }
     let src_addr: &[u8; 16] = h[8..].first_chunk()?;
     let dst_addr: &[u8; 16] = h[24..].first_chunk()?;
-    let total_len = ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([h[4], h[5]]));
-    let addrs = [src_addr, dst_addr].map(|addr| Ipv6Addr::from_bits(u128::from_be_bytes(*addr)));
-    Some((addrs[0].into(), addrs[1].into(), ipv6::HEADER_LEN, total_len))
+    Some(PlainIp {
+        is_v4: false,
+        src_addr: Ipv6Addr::from(*src_addr),
+        dst_addr: Ipv6Addr::from(*dst_addr),
+        header_len: ipv6::HEADER_LEN,
+        total_len: ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([h[4], h[5]])),
+    })
 }
 
 /// Reads the headers of a packet with its IP header at `l3`, if it is plain. Where its IP header is
@@ -91,8 +121,9 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAdd
 #[inline(always)]
 fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegment> {
     let ip = bytes.get(l3..)?;
-    let (src_addr, dst_addr, l4, total_len) = plain_ip(ip, IpProtocol::TCP)?;
-    let (l4, end) = (l3 + l4, l3 + total_len);
+    let PlainIp { is_v4, src_addr, dst_addr, header_len, total_len } =
+        plain_ip(ip, IpProtocol::TCP)?;
+    let (l4, end) = (l3 + header_len, l3 + total_len);
     *place = (l3, end);
     let tcp = bytes.get(l4..end)?;
     let fixed: &[u8; BARE_HEADER] = tcp.first_chunk()?;
@@ -121,17 +152,17 @@ fn read(bytes: &[u8], l3: usize, place: &mut (usize, usize)) -> Option<PlainSegm
     segment.window = be16(fixed, 14);
     segment.len = (tcp.len() - header_len) as u32;
     let flow = FlowKey {
-        local: Endpoint::new(dst_addr, be16(fixed, 2)),
-        remote: Endpoint::new(src_addr, be16(fixed, 0)),
+        local: Endpoint { addr: dst_addr, port: be16(fixed, 2) },
+        remote: Endpoint { addr: src_addr, port: be16(fixed, 0) },
         // Of link-local addresses it is another: they take the general path.
         zone: IfIndex::default(),
         protocol: IpProtocol::TCP.0,
     };
-    let (is_v4, text) = (src_addr.is_ipv4(), l4 + header_len);
-    Some(PlainSegment { flow, segment, is_v4, l3, l4, text, end })
+    let text = l4 + header_len;
+    Some(PlainSegment { flow, segment, places: SegmentPlaces { is_v4, l3, l4, text, end } })
 }
 
-impl PlainSegment {
+impl SegmentPlaces {
     /// Whether the checksum is right; `ends` is the sum of the flow's addresses, protocol and
     /// ports.
     #[inline(always)]
@@ -140,9 +171,12 @@ impl PlainSegment {
             return true;
         }
         let Some(tcp) = packet.first().get(self.l4..self.end) else { return false };
-        let Some(behind_ports) = tcp.get(4..) else { return false };
+        let Some(ports) = tcp.first_chunk() else { return false };
+        // The ports are in both sums: their complement takes them out of one. A sum of whole words
+        // is cheaper than one from the fifth byte on.
+        let beside = InternetSum::of_u32(!u32::from_be_bytes(*ports));
         let len = InternetSum::of_u32(tcp.len() as u32);
-        ends.add(len).add(sum(behind_ports)).verifies()
+        ends.add(len).add(beside).add(sum(tcp)).verifies()
     }
 }
 
@@ -195,40 +229,38 @@ impl Stack {
             return Err(packet);
         };
         let Some(plain) = read(bytes, l3, place) else { return Err(packet) };
+        let PlainSegment { flow, segment, places } = plain;
         let of_burst = self.burst.more_arrives || tcp.set.has_train();
         let admission = FlowAdmission {
             iface: packet.iface(),
             generation: self.sockets.path_cache.generation(),
         };
-        let Some(index) = tcp.set.predicts(&plain.flow, admission, &plain.segment, !of_burst)
-        else {
-            return Err(packet);
-        };
+        let found = tcp.set.predicts(&flow, admission, &segment, !of_burst);
+        let Some(PredictingConnection { index, ends }) = found else { return Err(packet) };
         // What follows in the same burst is coalesced.
         let again = core::mem::replace(&mut self.burst.predicted, index) == index;
-        if of_burst && again && plain.segment.len > 0
+        if of_burst && again && segment.len > 0
             || packet.is_link_group()
-            || !plain.verifies(&packet, tcp.set.ends_sum(index))
+            || !places.verifies(&packet, ends)
         {
             return Err(packet);
         }
         let counters = &mut self.stats.counters;
-        let [receives, in_octets, delivers] = if plain.is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
+        let [receives, in_octets, delivers] = if places.is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
         counters.count(receives);
-        counters.add(in_octets, (packet.len() - plain.l3) as u64);
+        counters.add(in_octets, (packet.len() - places.l3) as u64);
         counters.count(delivers);
         counters.count(Counter::TcpInSegs);
         self.stats.access.borrow();
         self.burst.in_one_go += 1;
-        let mut packet = packet.without_front(plain.text);
-        packet.truncate(plain.end - plain.text);
+        let mut packet = packet.without_front(places.text);
+        packet.truncate(places.end - places.text);
         let (mut reply, mut lend) = (None, lend!(self, cx));
-        match tcp.set.input_predicted(&mut lend, index, &plain.segment, packet, &mut reply) {
+        match tcp.set.input_predicted(&mut lend, index, &segment, packet, &mut reply) {
             None => self.stats.outcomes.delivered += 1,
             Some(reason) => self.stats.drops_in.count(reason),
         }
-        if let Some(segment) = reply {
-            let flow = plain.flow;
+        if let Some((flow, segment)) = reply {
             self.tcp_reply_on(cx, &flow, segment);
         }
         self.tcp_transmit(cx);

@@ -33,7 +33,7 @@ impl WallClock {
     }
 
     /// The same; it is computed once an epoch, or where time has gone back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn epoch_of_round(&mut self, now: Instant) -> CookieEpoch {
         if now < self.known.0 || now >= self.known.1 {
             self.find_epoch(now);

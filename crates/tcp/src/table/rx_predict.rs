@@ -23,6 +23,15 @@ use crate::input::InputOutcome;
 use crate::segment::Segment;
 use crate::transmit::OutgoingSegment;
 
+/// The connection that predicts a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PredictingConnection {
+    /// Its place.
+    pub index: u32,
+    /// The sum of its addresses, protocol and ports, in either direction.
+    pub ends: InternetSum,
+}
+
 impl Connection {
     /// Whether the segment is the expected next one, with text or without.
     #[inline]
@@ -110,37 +119,38 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// The connection that predicts a segment of `flow` with ACK, no flags but PSH and FIN besides,
     /// and no options but timestamps. In a burst `full_too` is false: full segments are coalesced.
-    #[inline]
+    #[inline(always)]
     pub fn predicts(
         &mut self,
         flow: &FlowKey,
         admission: FlowAdmission,
         segment: &Segment,
         full_too: bool,
-    ) -> Option<u32> {
+    ) -> Option<PredictingConnection> {
         let others = TcpFlags::PSH | TcpFlags::FIN;
         debug_assert!(segment.flags | others == TcpFlags::ACK | others);
         // What waits comes first.
         if self.train.is_of(flow) {
             return None;
         }
-        let index = self.find_again(flow).ok()?;
-        let connection = self.at(index)?;
+        let connection = match self.latest_of(flow) {
+            Some(connection) => connection,
+            None => {
+                let FlowKey { local, remote, zone, .. } = *flow;
+                let addrs = [local.addr, remote.addr].map(u128::from);
+                let is_found = self.find_ends(addrs, [local.port, remote.port], zone);
+                is_found.then(|| self.at(self.latest())).flatten()?
+            }
+        };
         let predicts =
             connection.path.admission() == admission && connection.predicts(segment, full_too);
-        predicts.then_some(index)
-    }
-
-    /// The sum of the addresses, the protocol and the ports of the connection at `index`, in either
-    /// direction.
-    #[inline]
-    pub fn ends_sum(&self, index: u32) -> InternetSum {
-        InternetSum::of_u16(self.at(index).map_or(0, |connection| connection.rcv.ends_sum))
+        let ends = InternetSum::of_u16(connection.rcv.ends_sum);
+        predicts.then_some(PredictingConnection { index: self.latest(), ends })
     }
 
     /// Processes a segment that the connection at `index` predicts; its checksum is valid. Returns
     /// the reason where it was dropped. An acknowledgment that is due at once, where nothing else
-    /// is, is returned in `reply`.
+    /// is, is returned in `reply`, with its flow: the place may be another's by then.
     #[inline(always)]
     pub fn input_predicted(
         &mut self,
@@ -148,7 +158,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         index: u32,
         segment: &Segment,
         text: PacketBuf,
-        reply: &mut Option<OutgoingSegment>,
+        reply: &mut Option<(FlowKey, OutgoingSegment)>,
     ) -> Option<DropReason> {
         let others_wait = self.wants_transmit();
         let Some((connection, mut cx)) = self.lent(index, lend) else {
@@ -159,7 +169,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
             self.settle_here(index, lend.now, false);
         } else if !others_wait && connection.only_acknowledges(cx.records) {
             let packet = connection.acknowledgment(&mut cx);
-            *reply = OutgoingSegment::from_connection(packet, connection);
+            let (flow, segment) =
+                (connection.flow, OutgoingSegment::from_connection(packet, connection));
+            *reply = segment.map(|segment| (flow, segment));
             self.settle_replied(index, lend.now, reply.is_some());
         } else {
             self.settle(index, lend.now);

@@ -1,0 +1,193 @@
+//! What is restored after a call has changed a connection: lists, timers, memory, its place.
+//!
+//! Part of [`ConnectionTable`]; its invariants stand there.
+
+use floodwall_base::{IndexLists, Instant};
+use floodwall_syncache::HalfOpen;
+
+use super::{ConnectionTable, Slot};
+use crate::connection::{AbortReason, ConnectionDue};
+use crate::delayed_ack::DelayedAcks;
+use crate::place_timers::PlaceTimers;
+use crate::senders::Senders;
+use crate::state::TcpState;
+use crate::timer::TimerKind;
+
+/// The lists and timers in which a place may be.
+struct PlaceLists<'a> {
+    dirty: &'a mut Senders,
+    delayed: &'a mut DelayedAcks,
+    timers: &'a mut PlaceTimers,
+    ready: &'a mut IndexLists,
+}
+
+impl Slot {
+    /// Settles a connection that stays, at `index`: the list of senders, timers and events.
+    #[inline(always)]
+    fn settle(&mut self, lists: PlaceLists<'_>, index: u32, now: Instant, wants_output: bool) {
+        let Some(connection) = &mut self.connection else { return };
+        if wants_output {
+            lists.dirty.add(index);
+        } else {
+            lists.dirty.remove(index);
+        }
+        // Where the wheel calls before it could expire, it is computed then.
+        if !connection.retransmits_not_before(self.armed) {
+            connection.arm_retransmit();
+        }
+        if !wants_output {
+            connection.mind_the_window(now);
+        }
+        lists.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
+        let next = connection.timers.next();
+        if next < self.armed {
+            self.armed = next;
+            lists.timers.set(index, next);
+        }
+        let has_events = !connection.events.is_empty() && !connection.released;
+        if has_events && self.slot.is_none() && !lists.ready.is_linked(index) {
+            lists.ready.push_back(self.owner, index);
+        }
+    }
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    /// Restores the invariants of one place after a change of its connection. A connection with
+    /// pending output sends before time advances; its remaining invariants are restored then.
+    pub(crate) fn settle(&mut self, index: u32, now: Instant) {
+        let Some(connection) = self.at(index) else { return };
+        if !connection.wants_output(&self.records) {
+            self.settle_as(index, now, false);
+        } else {
+            self.dirty.add(index);
+        }
+    }
+
+    /// The same after an acknowledgment, of a connection that only acknowledges, was built or could
+    /// not be.
+    #[inline]
+    pub(crate) fn settle_replied(&mut self, index: u32, now: Instant, was_built: bool) {
+        self.settle_as(index, now, !was_built);
+        if !was_built {
+            // Its timer tries again.
+            self.dirty.remove(index);
+        }
+    }
+
+    /// The same after the program has read, which usually changes only the memory held.
+    pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
+        match self.at(index) {
+            Some(connection)
+                if connection.due == ConnectionDue::default()
+                    && connection.state().is_synchronized()
+                    && connection.state() != TcpState::TimeWait =>
+            {
+                let held = connection.held();
+                self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
+            }
+            _ => self.settle(index, now),
+        }
+    }
+
+    /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
+    #[inline(never)]
+    pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
+        self.settle_here(index, now, wants_output);
+    }
+
+    /// The same, as a part of the caller.
+    #[inline(always)]
+    pub(crate) fn settle_here(&mut self, index: u32, now: Instant, wants_output: bool) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
+            return self.settle_ended(index, now, wants_output);
+        }
+        let grew = self.memory.note(index, connection.held(), now);
+        self.grew |= grew && self.memory.is_crowded();
+        let lists = PlaceLists {
+            dirty: &mut self.dirty,
+            delayed: &mut self.delayed,
+            timers: &mut self.timers,
+            ready: &mut self.ready,
+        };
+        place.settle(lists, index, now, wants_output);
+    }
+
+    /// The same of a connection that has ended, or is in TIME-WAIT.
+    #[inline(never)]
+    fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        // Of an ended connection only the program's part is left, which the program frees.
+        let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
+        self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
+        if connection.state() == TcpState::Closed {
+            connection.out_of_order.clear(&mut self.runs);
+            connection.recovery.clear(&mut self.records);
+            if self.demux.leave(index) {
+                self.ports.leave(connection.flow.local.port);
+                self.leaving -= usize::from(core::mem::take(&mut place.evicted));
+                match connection.broke {
+                    Some(AbortReason::Attempt) => self.broken.attempts += 1,
+                    Some(AbortReason::Open) => self.broken.open += 1,
+                    Some(AbortReason::Closing) => self.broken.closing += 1,
+                    None => {}
+                }
+                self.ledgers.leave(index);
+            }
+        }
+        if connection.is_over() {
+            return self.vacate(index);
+        }
+        if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
+            return self.shrink(index, now);
+        }
+        let lists = PlaceLists {
+            dirty: &mut self.dirty,
+            delayed: &mut self.delayed,
+            timers: &mut self.timers,
+            ready: &mut self.ready,
+        };
+        place.settle(lists, index, now, wants_output);
+    }
+
+    /// Replaces a connection in TIME-WAIT by a record, which needs no place.
+    fn shrink(&mut self, index: u32, now: Instant) {
+        if let Some(connection) = self.at_mut(index) {
+            let (flow, record) = (connection.flow, connection.time_wait());
+            let hash = self.demux.hash_of(index);
+            self.time_waits.insert_hashed((&flow, hash), record, now);
+        }
+        self.vacate(index);
+    }
+
+    /// Frees a place.
+    fn vacate(&mut self, index: u32) {
+        let was_found = self.demux.leave(index);
+        self.ledgers.leave(index);
+        self.timers.clear(index);
+        self.delayed.set(index, Instant::FAR);
+        self.dirty.remove(index);
+        self.ready.unlink(index);
+        self.memory.quit(index);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            // It is large: it ends where it is.
+            if let Some(connection) = &mut place.connection {
+                if was_found {
+                    self.ports.leave(connection.flow.local.port);
+                }
+                connection.out_of_order.clear(&mut self.runs);
+                connection.recovery.clear(&mut self.records);
+                place.connection = None;
+            }
+            if let Some((_, slot)) = place.slot.take() {
+                self.half_open.accepted(slot);
+            }
+            self.leaving -= usize::from(core::mem::take(&mut place.evicted));
+            place.armed = Instant::FAR;
+            place.generation = place.generation.wrapping_add(1);
+            self.free.push(index);
+        }
+    }
+}
