@@ -314,6 +314,38 @@ fn what_is_let_in_is_asked_again_after_a_change() {
     }
 }
 
+#[test]
+fn ipv4_addresses_in_an_ipv6_header_are_not_those_of_an_ipv4_connection() {
+    let mut twins = Twins::new(Family::V4, &TcpSettings::default(), true);
+    let mut place = Place { seq: 1, ack: 1, clock: 100, echo: 0, stamps: true };
+    for _ in 0..2 {
+        let bytes = frame(&twins.peers[0], &place.next(10));
+        twins.arrive("in an IPv4 header", &bytes, false);
+        place.seq += 10;
+    }
+    let mapped = |host| match addr(Family::V4, host) {
+        IpAddr::V4(addr) => IpAddr::V6(addr.to_ipv6_mapped()),
+        addr => addr,
+    };
+    // The checksum is right: the addresses sum up to the same.
+    let segment = twins.peers[0].bytes(&place.next(10));
+    let ip = craft::ip(mapped(PEER), mapped(HOST), IpProtocol::TCP, &segment);
+    let mut frame = from_peer(&ip);
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, HOST]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, PEER]);
+    let ids = twins.ids;
+    let state = |twins: &mut Twins| {
+        [0, 1].map(|n| {
+            let next = twins.peers[n].set(|tcp| tcp.sequence(ids[n]).unwrap().1);
+            (next, twins.peers[n].rig.stats().drops_in.total())
+        })
+    };
+    let before = state(&mut twins);
+    twins.arrive("in an IPv6 header", &frame, false);
+    let after = before.map(|(next, drops)| (next, drops + 1));
+    assert_eq!(state(&mut twins), after, "its text is none of the connection");
+}
+
 /// A datagram of one of three peers to one of two sockets, or to a port without one.
 fn datagram(chance: &mut PublicRandom, family: Family) -> Vec<u8> {
     let from = SocketAddr::new(addr(family, PEER), 4000 + chance.below(3) as u16);

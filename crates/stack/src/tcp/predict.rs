@@ -101,8 +101,9 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<PlainIp> {
         return None;
     }
     let h: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
-    // The two lowest bits of the traffic class are in the second byte.
-    if h[1] >> 4 & 3 == 3 || h[6] != protocol {
+    // The two lowest bits of the traffic class are in the second byte. A source below ::/64 is no
+    // host's, or an IPv4-mapped one, which would be that of an IPv4 flow.
+    if h[1] >> 4 & 3 == 3 || h[6] != protocol || h[8..16] == [0; 8] {
         return None;
     }
     let src_addr: &[u8; 16] = h[8..].first_chunk()?;
