@@ -116,7 +116,12 @@ fn packets_that_an_operator_captures_are_copied_without_an_allocation() {
         let closed = from_peer(&udp_to_port(family, 9, &[7; 700]));
         let echo = from_peer(&echo(addr(family, PEER), addr(family, HOST), &[7; 100]));
         for dropped_only in [false, true] {
-            let config = TapConfig { filter: TapFilter::default(), dropped_only, snap_len: 2048 };
+            let config = TapConfig {
+                filter: TapFilter::default(),
+                dropped_only,
+                snap_len: 2048,
+                records_max: usize::MAX,
+            };
             let (tap, mut reader) = PacketTap::new(config);
             bare.rig.stack.set_tap(Some(Box::new(tap)));
             let mut events = Vec::with_capacity(10_000);

@@ -50,6 +50,9 @@ pub struct Maps {
     /// A hash of our own addresses, 16 bytes each: a SYN from one of them is not answered. `None`
     /// checks only that it is not from the address that it is for.
     pub addresses: Option<i32>,
+    /// An array of 64-bit words, [`crate::sample::ENTRIES`] for each receive queue: for which
+    /// services SYNs were answered. `None` where none are kept.
+    pub samples: Option<i32>,
 }
 
 /// Bytes of the scratch value.
@@ -109,6 +112,8 @@ mod stack {
     pub(super) const END: i16 = -56;
     /// Another address of 16 bytes.
     pub(super) const SOURCE: i16 = -72;
+    /// The service of a sample, four bytes.
+    pub(super) const SERVICE: i16 = -8;
 }
 
 /// Fields of the context.

@@ -15,6 +15,7 @@ pub mod cookie;
 mod instruction;
 pub mod interpreter;
 pub mod redirect;
+pub mod sample;
 pub mod siphash;
 
 pub use assembler::{Assembler, Label, NoProgram};

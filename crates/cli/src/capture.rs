@@ -38,6 +38,8 @@ const TAP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long sources are sampled, and bytes of each packet.
 const SAMPLE_TIME: Duration = Duration::from_millis(200);
 const SAMPLE_BYTES: usize = 128;
+/// Packets of a sample, of each worker: a share of 2 % is twenty of them.
+const SAMPLE_RECORDS: usize = 1024;
 /// How often a sample is tried again while another one is taken.
 const SAMPLE_TRIES: u32 = 25;
 /// Records written before the others' are looked at.
@@ -138,6 +140,7 @@ impl Captures {
                 filter: TapFilter::default(),
                 dropped_only: false,
                 snap_len: SAMPLE_BYTES,
+                records_max: SAMPLE_RECORDS,
             };
             let mut readers = installed.install(&config);
             pause(SAMPLE_TIME);
@@ -171,6 +174,7 @@ impl Captures {
             filter,
             dropped_only: request.dropped,
             snap_len: request.snap_len as usize,
+            records_max: usize::MAX,
         };
         let (controls, running) = (Arc::clone(&self.controls), Arc::clone(&self.running));
         let session = CaptureSession {

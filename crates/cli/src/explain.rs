@@ -6,6 +6,7 @@
 //! that moved between the two reports, or a queue that is full in the second; at rest the list is
 //! empty.
 
+mod at_interface;
 pub(crate) mod attack;
 mod attack_facts;
 mod bounds;
@@ -16,6 +17,7 @@ mod tests;
 
 use serde::Serialize;
 
+pub(crate) use self::at_interface::{ServiceRate, services as services_at_interface};
 use self::attack_facts::AttackFacts;
 use crate::rates::ReportDifference;
 

@@ -78,6 +78,16 @@ impl<'a> ReportDifference<'a> {
         self.rate(of(self.before), of(self.after))
     }
 
+    /// A count of one device queue, by its place in the later report, per second.
+    pub(crate) fn queue(&self, n: usize, stat: &str) -> f64 {
+        let of = |report: &RunReport| report.devices.get(n)?.stats.get(stat).copied();
+        let name = |report: &RunReport| report.devices.get(n).map(|device| device.ifindex);
+        match name(self.before) == name(self.after) {
+            true => self.rate(of(self.before).unwrap_or(0), of(self.after).unwrap_or(0)),
+            false => 0.0,
+        }
+    }
+
     /// A count of the listener at this address, per second.
     pub(crate) fn listener(
         &self,
@@ -144,7 +154,8 @@ impl<'a> ReportDifference<'a> {
 
 /// A rate in three digits: 12.3k, 4.56M.
 pub(crate) fn short(rate: f64) -> String {
-    let (value, unit) = match rate {
+    // An empty sum of numbers is -0.
+    let (value, unit) = match rate + 0.0 {
         r if r >= 1e9 => (r / 1e9, "G"),
         r if r >= 1e6 => (r / 1e6, "M"),
         r if r >= 1e3 => (r / 1e3, "k"),

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use floodwall_device::{
     Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, Recorder,
-    RecorderConfig,
+    RecorderConfig, ServiceSample,
 };
 use floodwall_dispatch::Clock;
 use floodwall_packet::{Burst, PacketList, Pool};
@@ -157,6 +157,10 @@ impl Device for RecordedPacket {
 
     fn first_line_report(&self) -> FirstLineReport {
         self.recorder.first_line_report()
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        self.recorder.sampled_services()
     }
 
     fn ring(&self) -> usize {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
-use floodwall_device::PlacementReport;
+use floodwall_device::{PlacementReport, ServiceSample};
 use floodwall_dispatch::{
     Clock, ControlQueue, CrewReader, FloodUnderWay, PortReport, Published, Shown, WorkerCounters,
 };
@@ -206,6 +206,9 @@ pub(crate) struct DeviceReport {
     /// What that program does, and why not more.
     #[serde(default)]
     pub(crate) first_line_parts: Vec<LinePartReport>,
+    /// For which services the last packets were that the program dropped or answered.
+    #[serde(default)]
+    pub(crate) sampled: Vec<SampleReport>,
     /// Packets that wait for the device.
     pub(crate) backlog: usize,
     /// Why it is out of service.
@@ -213,6 +216,30 @@ pub(crate) struct DeviceReport {
     /// Where the kernel's half of it runs.
     #[serde(default)]
     pub(crate) kernel_half: KernelHalfReport,
+}
+
+/// Packets of a sample that ended at the interface, for one reason and one service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SampleReport {
+    /// The name of the count in `stats`.
+    pub(crate) count: String,
+    /// `tcp`, `udp`; empty for packets without ports.
+    pub(crate) protocol: String,
+    pub(crate) port: u16,
+    pub(crate) frames: u64,
+}
+
+impl SampleReport {
+    fn new(sample: &ServiceSample) -> Self {
+        let (protocol, port) = sample.service;
+        let protocol = match protocol {
+            6 => "tcp",
+            17 => "udp",
+            _ => "",
+        };
+        let (count, protocol) = (sample.count.to_owned(), protocol.to_owned());
+        Self { count, protocol, port, frames: sample.frames }
+    }
 }
 
 /// Where the kernel's half of a device runs.
@@ -449,6 +476,7 @@ fn device(
         stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
         first_line: port.first_line.name().to_owned(),
         first_line_parts: first_line::parts(&port.first_line_parts),
+        sampled: port.sampled.iter().map(SampleReport::new).collect(),
         backlog: port.backlog,
         error: port.error,
         kernel_half: kernel_half.unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! Which source prefixes send most of what arrives: a sample of packets, by prefix.
 //!
 //! Shown by `top` and `explain`, and written to the log when a flood begins. The sample is taken by
-//! a tap (`capture.rs`) for a fifth of a second; its first 4,096 packets a worker count.
+//! a tap (`capture.rs`) for a fifth of a second; its first 1,024 packets a worker count.
 //!
 //! # Under flood
 //! Reachable by every packet that arrives while an operator looks. Bound: the records of one tap a

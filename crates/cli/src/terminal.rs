@@ -5,7 +5,7 @@
 //! a signal ends or stops the process. Where standard input is no terminal, no keys are read; where
 //! standard output is none, nothing is changed. SIGKILL alone leaves the terminal as it was then.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Stdout};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,6 +13,16 @@ use std::time::Duration;
 
 use floodwall_base::Instant;
 use floodwall_dispatch::Clock;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::terminal::{Terminal, TerminalOptions, Viewport};
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::cursor::{Hide, Show};
+use ratatui_crossterm::crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen,
+};
+use ratatui_crossterm::crossterm::{execute, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -21,14 +31,6 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::output;
-
-/// The other screen of the terminal, and no cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// The cursor, and the screen of before.
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// The screen is empty, the cursor at its top.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Signals that end the process, once the terminal is set back.
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
@@ -50,6 +52,8 @@ pub(crate) struct Screen {
     /// How standard input was set, where it is a terminal.
     before: Option<Termios>,
     is_entered: bool,
+    /// What draws; only what differs from the last picture is written.
+    terminal: Terminal<CrosstermBackend<Stdout>>,
     /// When the next look is due.
     due: Option<Instant>,
 }
@@ -72,15 +76,31 @@ impl Screen {
         let signals = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         let before = io::stdin().is_terminal().then(|| rustix::termios::tcgetattr(io::stdin()));
         let before = before.and_then(Result::ok);
-        let mut screen =
-            Self { signals, clock: Clock::new(), before, is_entered: false, due: None };
+        let terminal = blank()?;
+        let (clock, is_entered, due) = (Clock::new(), false, None);
+        let mut screen = Self { signals, clock, before, is_entered, terminal, due };
         screen.take_over();
         Ok(screen)
     }
 
-    /// Shows a text in place of what was there.
-    pub(crate) fn show(&self, text: &str) -> Result<(), String> {
-        output::try_print(&format!("{CLEAR}{}", output::lines(text)))
+    /// Shows a picture in place of what was there. The terminal shows the old one or the new one,
+    /// where it knows synchronised output.
+    pub(crate) fn show(&mut self, picture: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+        let area = area();
+        queue!(io::stdout(), BeginSynchronizedUpdate)?;
+        if self.terminal.get_frame().area() != area {
+            self.clear()?;
+        }
+        self.terminal.draw(|frame| picture(frame.area(), frame.buffer_mut()))?;
+        execute!(io::stdout(), EndSynchronizedUpdate)
+    }
+
+    /// Begins with an empty screen of the size that the terminal has now. ratatui's own way asks
+    /// the terminal where its cursor is, and would take the answer and keys with it from standard
+    /// input.
+    fn clear(&mut self) -> io::Result<()> {
+        self.terminal = blank()?;
+        execute!(io::stdout(), Clear(ClearType::All))
     }
 
     /// Waits for a key, a signal, or the end of that time since the last look.
@@ -153,14 +173,15 @@ impl Screen {
             let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Now, &own);
         }
         self.is_entered = true;
-        let _ = output::try_print(ENTER);
+        // The next picture is drawn whole.
+        let _ = execute!(io::stdout(), EnterAlternateScreen, Hide).and_then(|()| self.clear());
     }
 
     fn give_back(&mut self) {
         if !std::mem::take(&mut self.is_entered) {
             return;
         }
-        let _ = output::try_print(LEAVE);
+        let _ = execute!(io::stdout(), EndSynchronizedUpdate, Show, LeaveAlternateScreen);
         if let Some(before) = &self.before {
             let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
@@ -171,6 +192,26 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+/// Lines and columns of the terminal at standard output.
+pub(crate) fn size() -> (u16, u16) {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),
+        // It does not say.
+        _ => (24, 80),
+    }
+}
+
+/// An empty screen.
+fn blank() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    let viewport = Viewport::Fixed(area());
+    Terminal::with_options(CrosstermBackend::new(io::stdout()), TerminalOptions { viewport })
+}
+
+fn area() -> Rect {
+    let (lines, columns) = size();
+    Rect::new(0, 0, columns, lines)
 }
 
 /// What a key asks for.

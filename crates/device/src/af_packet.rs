@@ -37,6 +37,7 @@ use crate::interface::KernelInterface;
 use crate::napi::{self, Placement};
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
+use crate::service_sample::ServiceSample;
 use crate::socket::{self, Accept, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
@@ -567,6 +568,10 @@ impl Device for AfPacket {
 
     fn first_line_report(&self) -> FirstLineReport {
         self.line.as_ref().map_or_else(|| self.no_line.clone(), PacketLine::report)
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        self.line.as_ref().map(PacketLine::sampled_services).unwrap_or_default()
     }
 
     fn has_overflowed(&mut self) -> bool {

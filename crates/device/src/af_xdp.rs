@@ -84,6 +84,7 @@ use crate::half_rank::HalfRank;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
 use crate::napi::{self, Placement};
+use crate::service_sample::ServiceSample;
 use crate::socket::Accept;
 use crate::stats::DeviceStats;
 use crate::thread_time::ThreadTime;
@@ -697,6 +698,14 @@ impl Device for AfXdp {
             self.shared.no_redirect.or_else(|| line_report::no_redirect((false, false, is_taken)));
         let turn = &self.turn;
         line_report::report(steering, &LineMoment { turn, is_attached: true, no_redirect })
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        let mut all = Vec::new();
+        if let Some(filter) = self.shared.steering.filter() {
+            filter.sampled_services(self.number, &mut all);
+        }
+        all
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -13,6 +13,7 @@ use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
 use crate::half_rank::HalfRank;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 use crate::thread_time::ThreadTime;
 
@@ -143,6 +144,12 @@ pub trait Device: Send {
         FirstLineReport::default()
     }
 
+    /// For which services the last frames were that a program at the interface dropped or answered:
+    /// a sample, of this device's queues. Allocates; for reports.
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        Vec::new()
+    }
+
     /// Sets the destinations that the stack accepts from now on; called before a packet is sent
     /// that could be answered. Until the first call everything is accepted.
     fn want(&mut self, wanted: &RxFilter) {
@@ -261,6 +268,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn first_line_report(&self) -> FirstLineReport {
         (**self).first_line_report()
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        (**self).sampled_services()
     }
 
     fn want(&mut self, wanted: &RxFilter) {

@@ -16,6 +16,7 @@ use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 
@@ -349,6 +350,10 @@ impl<D: Device> Device for Fault<D> {
 
     fn first_line_report(&self) -> FirstLineReport {
         self.inner.first_line_report()
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        self.inner.sampled_services()
     }
 
     fn ring(&self) -> usize {

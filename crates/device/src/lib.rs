@@ -42,6 +42,7 @@ mod napi_report;
 mod packet_arrival;
 #[cfg(target_os = "linux")]
 mod packet_ring;
+mod service_sample;
 #[cfg(target_os = "linux")]
 mod socket;
 mod spec;
@@ -78,6 +79,7 @@ pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use napi::{HalfStanding, Placement, PlacementConfig};
 pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use napi_report::{MissingCapability, PlacementReport};
+pub use service_sample::ServiceSample;
 pub use socket::Accept;
 pub use spec::{
     DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,

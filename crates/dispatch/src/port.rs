@@ -17,7 +17,7 @@ use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
     Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, HalfRank,
-    Medium, ThreadTime,
+    Medium, ServiceSample, ThreadTime,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
@@ -70,6 +70,8 @@ pub struct PortReport {
     pub first_line: FirstLinePlace,
     /// What it does there, and why not more.
     pub first_line_parts: FirstLineReport,
+    /// For which services the last packets were that ended there.
+    pub sampled: Vec<ServiceSample>,
     /// Packets that wait for it.
     pub backlog: usize,
     /// Why it is out of service, where it is.
@@ -111,6 +113,7 @@ impl Port {
                 Some(device) => device.first_line_report(),
                 None => FirstLineReport::missing("the device is out of service"),
             },
+            sampled: self.device.as_ref().map(Device::sampled_services).unwrap_or_default(),
             backlog: self.backlog.len(),
             error: gone.map(|(_, error)| error.to_string()),
         }

@@ -101,6 +101,8 @@ pub struct TapConfig {
     pub dropped_only: bool,
     /// Bytes of each packet at most.
     pub snap_len: usize,
+    /// Records at most; there are never more than 4,096.
+    pub records_max: usize,
 }
 
 /// What a filter looks at.
@@ -276,7 +278,7 @@ impl PacketTap {
     pub fn new(config: TapConfig) -> (Self, TapReader) {
         let snap_len = config.snap_len.clamp(1, BYTES_MAX);
         let config = TapConfig { snap_len, ..config };
-        let records = (BYTES_MAX / snap_len).clamp(1, RECORDS_MAX);
+        let records = (BYTES_MAX / snap_len).min(config.records_max).clamp(1, RECORDS_MAX);
         let (mut give, free) = spsc::ring(records);
         let (full, take) = spsc::ring(records);
         for _ in 0..records {
@@ -432,8 +434,12 @@ mod tests {
     fn records_are_bounded_and_what_finds_none_is_counted() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let packet = pool.packet_from(&frame(Family::V4)).unwrap();
-        let config =
-            TapConfig { filter: TapFilter::default(), dropped_only: false, snap_len: 4 << 20 };
+        let config = TapConfig {
+            filter: TapFilter::default(),
+            dropped_only: false,
+            snap_len: 4 << 20,
+            records_max: usize::MAX,
+        };
         let (mut tap, mut reader) = PacketTap::new(config);
         for _ in 0..5 {
             tap.take(&packet, TapEvent::Arrived);

@@ -57,6 +57,7 @@ impl Interface {
             keys: machine.array(KEY_WORDS * 8, KEY_ENTRIES),
             listeners: machine.hash(LISTENER_KEY_BYTES, 8, 64),
             addresses: None,
+            samples: None,
         };
         machine.set_word(maps.desks, &[0; 4], Desk::Pressed as usize, 1);
         let mut it = Self { machine, syn: syns(&maps), ack: acks(&maps), maps, now: rig.now };

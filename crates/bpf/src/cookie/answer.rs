@@ -9,7 +9,8 @@
 use super::segment::{L3, SegmentFamily, TCP_BYTES, fold, head, reach, wire};
 use super::syn::{AGREED_ECN, AGREED_MSS, AGREED_SACK, AGREED_SCALE, AGREED_TIMESTAMPS, SynWays};
 use super::tables::{Desk, Offer};
-use super::{at, count};
+use super::{Maps, at, count, stack};
+use crate::sample;
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
 /// Heads of options as they stand on the wire.
@@ -34,7 +35,12 @@ enum Middle {
 
 /// Writes the answer and leaves by one of `ways`; goes to `short` where the frame has no room for
 /// it, which no SYN that was read has.
-pub(super) fn write(a: &mut Assembler, family: SegmentFamily, ways: &SynWays, short: Label) {
+pub(super) fn write(
+    a: &mut Assembler,
+    maps: &Maps,
+    family: SegmentFamily,
+    (ways, short): (&SynWays, Label),
+) {
     let finish = a.label();
     // The sum of the options, in `R1`, and which of them there are, in `R2`.
     a.set(Register::R1, 0).load(AccessSize::Word, Register::R2, Register::R9, at::AGREED);
@@ -73,7 +79,7 @@ pub(super) fn write(a: &mut Assembler, family: SegmentFamily, ways: &SynWays, sh
         SegmentFamily::V6 => header_v6(a),
     }
     link(a, short);
-    cut(a, family, ways);
+    cut(a, maps, family, ways);
 }
 
 /// Goes to `other` where something else stands in the middle.
@@ -292,7 +298,7 @@ fn link(a: &mut Assembler, short: Label) {
 }
 
 /// Cuts off what the SYN had behind the answer's end.
-fn cut(a: &mut Assembler, family: SegmentFamily, ways: &SynWays) {
+fn cut(a: &mut Assembler, maps: &Maps, family: SegmentFamily, ways: &SynWays) {
     let fits = a.label();
     a.load(AccessSize::Word, Register::R2, Register::R9, at::ANSWER)
         .add(Register::R2, i32::from(family.l4() + TCP_BYTES))
@@ -305,5 +311,16 @@ fn cut(a: &mut Assembler, family: SegmentFamily, ways: &SynWays) {
         .jump_if_word(Register::R0, JumpCondition::Differs, 0, ways.broken);
     a.place(fits);
     count(a, Desk::Answered);
-    a.jump(ways.answered);
+    if let Some(samples) = maps.samples {
+        a.copy(Register::R3, Register::R2)
+            .load(AccessSize::Word, Register::R1, Register::R10, stack::LISTENER_PORT)
+            .set(Register::R2, TCP);
+        sample::service(a);
+        a.store(AccessSize::Word, Register::R10, stack::SERVICE, Register::R1)
+            .copy(Register::R2, Register::R3)
+            .set(Register::R3, sample::ANSWERED as i32);
+        sample::take(a, samples, (stack::SERVICE, stack::KEY), ways.answered);
+    } else {
+        a.jump(ways.answered);
+    }
 }

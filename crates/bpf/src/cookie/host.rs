@@ -217,6 +217,8 @@ impl HostMaps {
             keys: self.keys,
             listeners: self.settings,
             addresses: Some(self.addresses),
+            // Each protected port has counts of its own.
+            samples: None,
         }
     }
 }

@@ -95,7 +95,7 @@ pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
             a.place(v6);
         }
         make(a, maps, family, left);
-        answer::write(a, family, ways, left);
+        answer::write(a, maps, family, (ways, left));
     }
     a.place(left);
     count(a, Desk::Left);

@@ -602,20 +602,20 @@ fn answer(
     let answered = match request {
         ControlRequest::Stat => ask_all(seats).map(|asked| {
             let report = RunReport::new(birth, &seats.reader, asked);
-            serde_json::to_value(&report).map_err(words)
+            serde_json::to_string(&report).map_err(words)
         }),
-        ControlRequest::Reload => Ok(reload(reloader, manager)),
-        ControlRequest::Sockets => {
-            sockets::ask(seats.each.iter().map(|seat| &seat.control)).map(Ok)
-        }
+        ControlRequest::Reload => Ok(reload(reloader, manager).map(|it| it.to_string())),
+        ControlRequest::Sockets => sockets::ask(seats.each.iter().map(|seat| &seat.control))
+            .map(|sockets| Ok(sockets.to_string())),
         request => control.ask(WORKER_PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
-            network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
+            let stack = desk.engine.engine.stack_mut();
+            network::carry_out(request, stack, desk.now).map(|answer| answer.to_string())
         }),
     };
     match answered {
-        Ok(Ok(answer)) => answer.to_string(),
+        Ok(Ok(answer)) => answer,
         Ok(Err(why)) => refusal(why),
         Err(error @ ControlError::Late) => {
             serde_json::json!({ "error": words(error), "late": true }).to_string()

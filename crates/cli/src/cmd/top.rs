@@ -4,6 +4,9 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use ratatui_core::text::Line;
+use ratatui_core::widgets::Widget;
+
 use crate::args::TopArgs;
 use crate::cmd::stat::wait;
 use crate::exit::Exit;
@@ -12,8 +15,8 @@ use crate::rates::ReportDifference;
 use crate::report::RunReport;
 use crate::socket::client::{self, AskError};
 use crate::socket::path;
-use crate::terminal::{Next, Screen};
-use crate::top::TopView;
+use crate::terminal::{self, Next, Screen};
+use crate::top::{History, Look, Picture, TopView};
 
 /// Shows rates until `q`, a signal, or enough looks.
 pub(crate) fn top(args: &TopArgs) -> Exit {
@@ -43,7 +46,7 @@ fn watch(
     mut screen: Option<Screen>,
 ) -> Result<Exit, AskError> {
     let mut looks = 0;
-    let mut last = "floodwall top: the first look; rates follow\n".to_owned();
+    let (mut history, look) = (History::default(), Look::of_environment());
     let mut view: Option<TopView> = None;
     loop {
         let next = match &mut screen {
@@ -52,10 +55,16 @@ fn watch(
                 Next::Look
             }
             Some(screen) => {
-                if let Some(view) = &view {
-                    last = view.text(terminal_size());
-                }
-                if screen.show(&last).is_err() {
+                let picture = view.as_ref().map(|view| Picture { view, history: &history, look });
+                let shown = screen.show(|area, buf| match &picture {
+                    Some(picture) => picture.draw(area, buf),
+                    None => {
+                        Line::raw("floodwall top: the first look; rates follow").render(area, buf)
+                    }
+                });
+                if let Err(error) = shown {
+                    // Its reader is gone, or the terminal.
+                    let _ = error;
                     return Ok(Exit::Usage);
                 }
                 screen.wait(args.interval)
@@ -70,11 +79,12 @@ fn watch(
         if let Some(between) = ReportDifference::new(&before, &after) {
             let mut new = TopView::of(&between);
             new.sources = client::sources(socket);
+            history.add(&new);
             looks += 1;
             let printed = match (&screen, args.ask.json) {
                 (Some(_), _) => ControlFlow::Continue(()),
                 (None, true) => output::print_again(&output::document(&serde_json::json!(new))),
-                (None, false) => output::print_again(&output::lines(&new.text(terminal_size()))),
+                (None, false) => output::print_again(&output::lines(&new.text(size()))),
             };
             match printed {
                 ControlFlow::Break(exit) => return Ok(exit),
@@ -89,16 +99,7 @@ fn watch(
     }
 }
 
-/// Lines and columns of the terminal; without one as many as there are.
-fn terminal_size() -> (usize, usize) {
-    if !io::stdout().is_terminal() {
-        return (usize::MAX, usize::MAX);
-    }
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    let of = |size: rustix::termios::Winsize| match (size.ws_row, size.ws_col) {
-        // It does not say.
-        (0, _) | (_, 0) => (24, 80),
-        (rows, columns) => (usize::from(rows).saturating_sub(1), usize::from(columns)),
-    };
-    size.map_or((24, 80), of)
+/// Lines and columns of the terminal; `None` without one.
+fn size() -> Option<(u16, u16)> {
+    io::stdout().is_terminal().then(terminal::size)
 }

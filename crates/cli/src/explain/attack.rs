@@ -1,5 +1,6 @@
 //! The kinds of floods, and the counters that tell them.
 
+use super::at_interface::{self, services};
 use super::{AttackFacts, Explanation, TroubleKind};
 use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::{FLOOD_RATE_MIN, FloodKind, WorkerCounter};
@@ -39,7 +40,9 @@ fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explana
         return None;
     }
     let says = format!("{}, {} a second", kind.sentence(), short(rate));
-    let mut finding = Explanation::new(TroubleKind::Attack, kind.name(), "", rate).says(says);
+    let services = services(between, kind.device_counts());
+    let place = at_interface::place(&services, rate, between.after);
+    let mut finding = Explanation::new(TroubleKind::Attack, kind.name(), place, rate).says(says);
     for reason in kind.reasons() {
         finding = finding.shows(reason.name(), between.dropped(reason.name()));
     }
@@ -52,9 +55,12 @@ fn shows_interface(
     between: &ReportDifference<'_>,
     kind: FloodKind,
 ) -> Explanation {
-    kind.device_counts()
-        .iter()
-        .fold(finding, |finding, stat| finding.shows(stat, between.device(None, stat)))
+    let counts = kind.device_counts();
+    let rate = |stat| between.device(None, stat);
+    let finding = counts.iter().fold(finding, |finding, stat| finding.shows(stat, rate(stat)));
+    let all = counts.iter().map(|stat| rate(stat)).sum();
+    let evidence = at_interface::evidence(&services(between, counts), all, between.after);
+    evidence.into_iter().fold(finding, Explanation::fact)
 }
 
 /// SYNs that are not completed: cookies sent, entries displaced, far more than connections opened.
@@ -74,8 +80,13 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
         between.listener(l.local, |l| l.cookies_sent + l.refused)
     };
     let worst = between.after.listeners.iter().max_by(|a, b| sent(a).total_cmp(&sent(b)));
-    // The interface does not say for which service it answered.
-    let place = worst.filter(|l| sent(l) > 0.0).map(|l| l.local.to_string()).unwrap_or_default();
+    // The workers know what they answered themselves; the rest is sampled.
+    let sampled = services(between, FloodKind::Syn.device_counts());
+    let sampled = at_interface::place(&sampled, answered, between.after);
+    let place = match worst.filter(|l| sent(l) > 0.0) {
+        Some(l) if sent(l) > answered || sampled.is_empty() => l.local.to_string(),
+        _ => sampled,
+    };
     let says = format!(
         "{} SYNs a second are answered by cookies or refused, {} connections a second open all \
          the same",
@@ -85,8 +96,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
     let finding =
         Explanation::new(TroubleKind::Attack, FloodKind::Syn.name(), place, rate).says(says);
     Some(
-        finding
-            .shows("rx_syns_answered", answered)
+        shows_interface(finding, between, FloodKind::Syn)
             .shows("TcpExtSyncookiesSent", cookies)
             .shows("TcpExtListenDrops", drops)
             .shows("TcpHandshakeRefused", refused)
@@ -132,8 +142,10 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
         "{} packets a second of unverified flows are shed, established flows go first",
         short(rate)
     );
+    let services = services(between, FloodKind::Overload.device_counts());
+    let place = at_interface::place(&services, rate, between.after);
     let finding =
-        Explanation::new(TroubleKind::Attack, FloodKind::Overload.name(), "", rate).says(says);
+        Explanation::new(TroubleKind::Attack, FloodKind::Overload.name(), place, rate).says(says);
     let finding =
         finding.shows("drops_triage_unknown", unknown).shows("drops_triage_rejectable", refusable);
     Some(shows_interface(finding, between, FloodKind::Overload))

@@ -6,7 +6,7 @@ use floodwall_dispatch::{FloodKind, WorkerCounter};
 
 use super::*;
 use crate::listeners::{ListenerSettings, UdpReport};
-use crate::report::{DeviceReport, DropReport, FloodReport, RunReport};
+use crate::report::{DeviceReport, DropReport, FloodReport, RunReport, SampleReport};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -138,6 +138,54 @@ fn floods_that_end_at_the_interface_are_told() {
     after.devices[0].stats.insert("rx_syns_answered".to_owned(), 4000);
     add(&mut after, &[("TcpPassiveOpens", 4000)]);
     assert_eq!(explained(&after), []);
+}
+
+/// What a device of this number sampled, for one reason.
+fn sampled(report: &mut RunReport, device: usize, count: &str, services: &[(&str, u16, u64)]) {
+    let sample = |(protocol, port, frames): &(&str, u16, u64)| SampleReport {
+        count: count.to_owned(),
+        protocol: (*protocol).to_owned(),
+        port: *port,
+        frames: *frames,
+    };
+    report.devices[device].sampled.extend(services.iter().map(sample));
+}
+
+#[test]
+fn a_flood_that_ends_at_the_interface_is_told_with_its_services() {
+    for (stat, name) in [
+        ("rx_syns_answered", "SYN flood"),
+        ("rx_segments", "flood of TCP segments without a connection"),
+        ("rx_service_full", FloodKind::Overload.name()),
+    ] {
+        let mut after = later();
+        after.devices[0].stats.insert(stat.to_owned(), 50_000);
+        sampled(&mut after, 0, stat, &[("tcp", 80, 15), ("tcp", 81, 1)]);
+        sampled(&mut after, 0, "rx_port_closed", &[("udp", 9, 16)]);
+        is(&after, TroubleKind::Attack, name, "[::]:80");
+        let evidence = explained(&after)[0].evidence.clone();
+        let said = "for [::]:80 23.4k/s (15 of 16 sampled at the interface)";
+        assert!(evidence.iter().any(|it| it == said), "{evidence:?}");
+    }
+    // Two services, of which one is not ours; and what has no ports.
+    let mut after = later();
+    after.devices[0].stats.insert("rx_unverified".to_owned(), 40_000);
+    let services = [("udp", 7001, 8), ("udp", 53, 6), ("", 0, 2)];
+    sampled(&mut after, 0, "rx_unverified", &services);
+    is(&after, TroubleKind::Attack, FloodKind::Overload.name(), "[::]:7001, udp port 53");
+    // A queue on which nothing more arrives has an old sample.
+    let mut after = later();
+    after.devices[0].stats.insert("rx_syns_answered".to_owned(), 50_000);
+    let idle = DeviceReport { ifname: "fw1".to_owned(), ..DeviceReport::default() };
+    after.devices.push(idle);
+    sampled(&mut after, 0, "rx_syns_answered", &[("tcp", 80, 16)]);
+    sampled(&mut after, 1, "rx_syns_answered", &[("tcp", 443, 16)]);
+    is(&after, TroubleKind::Attack, "SYN flood", "[::]:80");
+    // Where the workers answer more than the interface, they know the service.
+    after.listeners.push(ListenerSettings { local: at(443), ..after.listeners[0].clone() });
+    after.listeners[1].cookies_sent = 90_000;
+    add(&mut after, &[("TcpExtSyncookiesSent", 90_000)]);
+    is(&after, TroubleKind::Attack, "SYN flood", "[::]:443");
 }
 
 #[test]

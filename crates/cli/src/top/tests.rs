@@ -2,9 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use floodwall_dispatch::WorkerCounter;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+
 use super::*;
+use crate::explain;
 use crate::listeners::{ListenerSettings, UdpReport};
+use crate::rates::ReportDifference;
+use crate::report::RunReport;
 use crate::report::{DeviceReport, DropReport, WorkerReport};
+use crate::sources::SourceShare;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -22,8 +30,9 @@ fn the_verdict_is_first_and_names_never_control_the_terminal() {
     };
     let (before, after) = (report(1, 0), report(3, 5000));
     let view = TopView::of(&ReportDifference::new(&before, &after).unwrap());
-    let text = view.text((50, 80));
-    assert!(text.starts_with("floodwall top, up 3 s: fine"), "{text}");
+    let text = view.text(Some((50, 80)));
+    assert!(text.starts_with("floodwall top, up 3.0 s"), "{text}");
+    assert!(text.lines().nth(2).is_some_and(|line| line.starts_with("fine")), "{text}");
     assert!(text.contains("2.50k") && !text.contains('\x1b'), "{text}");
     let json = serde_json::to_value(&view).unwrap();
     assert_eq!(json["interfaces"][0]["in_packets"], 2500.0);
@@ -128,28 +137,40 @@ fn words(text: &str) -> std::collections::BTreeSet<String> {
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
+/// What a terminal of so many lines and columns shows after twenty looks.
+fn shown(view: &TopView, (lines, columns): (u16, u16)) -> String {
+    let mut history = History::default();
+    (0..20).for_each(|_| history.add(view));
+    let area = Rect::new(0, 0, columns, lines);
+    let mut buf = Buffer::empty(area);
+    Picture { view, history: &history, look: Look::PLAIN }.draw(area, &mut buf);
+    picture::lines(&buf).join("\n")
+}
+
 #[test]
 fn nothing_is_cut_at_any_size_and_no_line_is_wider_than_the_terminal() {
     let view = flooded();
-    let all = view.text((usize::MAX, usize::MAX));
+    let all = view.text(None);
     let whole = words(&all);
     for (lines, columns) in [(24, 80), (40, 120), (15, 40), (10, 30), (200, 60), (50, 79)] {
-        let text = view.text((lines, columns));
+        let text = view.text(Some((lines, columns)));
         let size = format!("{lines} lines of {columns}:\n{text}");
-        assert!(text.lines().count() <= lines, "{size}");
-        assert!(text.lines().all(|line| line.chars().count() <= columns), "{size}");
+        assert!(text.lines().count() <= usize::from(lines), "{size}");
+        assert!(text.lines().all(|line| line.chars().count() <= usize::from(columns)), "{size}");
         for word in words(&text) {
             let is_said = ["...", "and", "more", "(a", "larger", "terminal", "shows", "more)"];
             let is_verdict = view.verdict.contains(word.trim_end_matches([':', ',']));
             // An address that is longer than a line is broken.
             let is_part = columns < 60 && all.contains(&word);
             let is_count = word.parse::<usize>().is_ok();
+            let is_bar = word.chars().all(|symbol| "#=.".contains(symbol));
             assert!(
                 whole.contains(&word)
                     || is_said.contains(&word.as_str())
                     || is_verdict
                     || is_part
                     || is_count
+                    || is_bar
                     || explain::short_verdict(&view.findings).contains(&word),
                 "{word:?} is not whole: {size}"
             );
@@ -158,27 +179,36 @@ fn nothing_is_cut_at_any_size_and_no_line_is_wider_than_the_terminal() {
         assert!(flat.contains("attack: SYN flood at"), "{size}");
         assert!(text.contains("INTERFACE") && text.contains("450k"), "{size}");
     }
-    let usual = view.text((24, 80));
+    let usual = view.text(Some((24, 80)));
     for part in ["FIRST LINE", "attached", "on-demand", "REFUSED", "AT THE INTERFACE", "WORKER"] {
         assert!(usual.contains(part), "{part}: {usual}");
     }
     assert!(usual.contains("QUEUE") && usual.contains("1 of 1024"), "{usual}");
-    let tall = view.text((40, 120));
+    let tall = view.text(Some((40, 120)));
     for part in ["sources: 192.0.2.0/24 43 %", "grace period", "rx_unverified", "IcmpRateLimited"] {
-        assert!(tall.contains(part) && !tall.contains("..."), "{part}: {tall}");
+        assert!(tall.contains(part) && !tall.contains("... and"), "{part}: {tall}");
     }
-    let small = view.text((15, 40));
-    assert!(
-        small.contains("SERVICE") && small.contains("(a larger terminal shows more)"),
-        "{small}"
-    );
+    let small = view.text(Some((15, 40)));
+    assert!(small.contains("SERVICE") && small.contains("(a larger terminal shows more)"));
 }
 
-/// Prints the pictures: `cargo test -p floodwall-cli pictures -- --ignored --nocapture`.
 #[test]
-#[ignore = "to be looked at"]
-fn pictures() {
-    for (lines, columns) in [(24, 80), (40, 120), (15, 40)] {
-        eprintln!("=== {columns}x{lines}\n{}", flooded().text((lines - 1, columns)));
+fn a_terminal_shows_sparklines_of_the_rates_and_bars_of_the_cores() {
+    let view = flooded();
+    let usual = shown(&view, (24, 80));
+    assert!(usual.contains("in 1.35M pkt/s ") && usual.contains("answered 450k\n"), "{usual}");
+    let marks = |line: &&str| line.matches('#').count() >= 72;
+    assert_eq!(usual.lines().filter(marks).count(), 2, "twenty looks, four charts: {usual}");
+    let small = shown(&view, (15, 40));
+    for row in ["in         1.35M ", "refused    3.85k ", "answered    450k ", "INTERFACE"] {
+        assert!(small.contains(row), "{row}: {small}");
+    }
+    assert!(small.lines().any(|line| line.ends_with("####################")), "{small}");
+    let tall = shown(&view, (40, 120));
+    let bar = |line: &&str| line.contains("50.0 %") && line.contains("####....");
+    assert_eq!(tall.lines().filter(bar).count(), 3, "three cores, half at work: {tall}");
+    for (lines, columns) in [(24, 80), (40, 120), (15, 40), (6, 30), (1, 1), (3, 200)] {
+        let text = shown(&view, (lines, columns));
+        assert!(text.lines().count() <= lines.into(), "{text}");
     }
 }

@@ -258,6 +258,21 @@ fn what_is_staged_is_what_is_explained() {
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
 }
 
+/// What `top` shows once SYNs are answered at the interface.
+fn looked_at(socket: &std::path::Path) -> Value {
+    let mut top = Value::Null;
+    for _ in 0..20 {
+        let mut command = std::process::Command::new(crate::support::BIN);
+        command.args(["top", "-n", "1", "--json", "--socket"]).arg(socket);
+        top = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        let answered = top["services"][0]["answered_at_interface"].as_f64();
+        if answered.is_some_and(|rate| rate > 200.0) {
+            break;
+        }
+    }
+    top
+}
+
 #[test]
 fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     if !may() {
@@ -280,10 +295,22 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
         return eprintln!("skipped: no program at the interface: {}", running.said());
     }
     let syns = sends(|n| tcp(forged(n), (1024 + (n % 60_000) as u16, 80), 0x02, n));
-    let said = staged(&running, 20, Duration::from_secs(3), syns);
+    let (top, said) = {
+        let socket = running.socket();
+        let beside = std::thread::spawn(move || looked_at(&socket));
+        let said = staged(&running, 20, Duration::from_secs(3), syns);
+        (beside.join().unwrap(), said)
+    };
+    assert_eq!(top["interfaces"][0]["first_line"], "attached", "{top}");
+    let http = &top["services"][0];
+    assert!(http["answered_at_interface"].as_f64().unwrap() > 200.0, "{top}");
     let first = &said["findings"][0];
     assert_eq!((&first["kind"], &first["name"]), (&"attack".into(), &"SYN flood".into()), "{said}");
-    assert!(first["evidence"].to_string().contains("rx_syns_answered"), "{said}");
+    assert_eq!(first["place"], "[::]:80", "{said}");
+    let evidence = first["evidence"].to_string();
+    assert!(evidence.contains("rx_syns_answered") && evidence.contains("for [::]:80 "), "{said}");
+    assert!(evidence.contains(" sampled at the interface)"), "{said}");
+    running.wait_said("flood begins: SYN flood at [::]:80, ");
     let state = |parts: &Value, part: &str| {
         let found = parts.as_array().unwrap().iter().find(|one| one["part"] == part).unwrap();
         (found["state"].as_str().unwrap().to_owned(), found["reason"].as_str().map(str::to_owned))
@@ -292,7 +319,6 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     assert_eq!(state(line, "cookies"), ("awake".to_owned(), None), "{said}");
     let (missing, reason) = state(line, "redirect");
     assert!(missing == "missing" && reason.is_some_and(|why| why.contains("xdp:")), "{said}");
-    running.wait_said("flood begins: SYN flood, ");
     running.wait_said("first line: cookies asleep, live-flows asleep, fair-credit asleep; no ");
     let stat = running.json(&["stat", "--json"]);
     let parts = &stat["devices"][0]["first_line_parts"];
@@ -300,8 +326,6 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     let shown = String::from_utf8(running.ask(&["stat"]).stdout).unwrap();
     assert!(shown.contains("    first line: cookies "), "{shown}");
     assert!(shown.contains("no redirect (a `packet:` interface"), "{shown}");
-    let top = running.json(&["top", "-n", "1", "--json"]);
-    assert_eq!(top["interfaces"][0]["first_line"], "attached", "{top}");
     quiet(&running);
 }
 

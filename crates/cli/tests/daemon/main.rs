@@ -15,3 +15,4 @@ mod reload;
 mod report;
 mod support;
 mod terminal;
+mod units;

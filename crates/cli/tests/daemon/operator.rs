@@ -283,9 +283,23 @@ fn ran(process: u32) -> (u64, u64) {
     ran
 }
 
-/// What `top`, a scrape of the metrics every five seconds, the watch for floods and the log cost,
-/// in parts of a core: at the workers, at the other threads of `run`, in `top` itself. Under a
-/// flood workers take what there is, so that their part shows at rest only.
+/// Runs `explain`; nanoseconds of processor time that it took.
+fn explained(socket: &std::path::Path) -> u64 {
+    let mut explain = Command::new(crate::support::BIN);
+    explain.args(["explain", "--seconds", "2", "--json", "--socket"]).arg(socket);
+    let mut explain = explain.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut took = 0;
+    while explain.try_wait().unwrap().is_none() {
+        took = ran(explain.id()).1.max(took);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    took
+}
+
+/// What `top`, every five seconds `explain` and a scrape of the metrics, the watch for floods and
+/// the log cost, all at once, in parts of a core: at the workers, at the other threads of `run`, in
+/// `top` and `explain`. Under a flood workers take what there is, so that their part shows at rest
+/// only.
 #[test]
 fn watching_costs_at_most_a_hundredth_of_a_core() {
     const LENGTH: Duration = Duration::from_secs(20);
@@ -313,7 +327,7 @@ fn watching_costs_at_most_a_hundredth_of_a_core() {
                 top.args(["top", "--json", "-n", &seconds, "--socket"]).arg(running.socket());
                 top.stdout(std::process::Stdio::null()).spawn().unwrap()
             });
-            let (before, mut own) = (ran(running.child.id()), 0);
+            let (before, mut own, mut explains) = (ran(running.child.id()), 0, 0);
             for second in 0..LENGTH.as_secs() {
                 if watched && second % 5 == 0 {
                     let scrape = running.within(|| {
@@ -324,11 +338,16 @@ fn watching_costs_at_most_a_hundredth_of_a_core() {
                     });
                     scrape.join().unwrap();
                 }
-                std::thread::sleep(Duration::from_secs(1));
+                // It looks for two seconds.
+                match (watched, second % 5) {
+                    (true, 1) => explains += explained(&running.socket()),
+                    (true, 2) => {}
+                    _ => std::thread::sleep(Duration::from_secs(1)),
+                }
                 own = top.as_ref().map_or(0, |top| ran(top.id()).1.max(own));
             }
             let after = ran(running.child.id());
-            parts.push([after.0 - before.0, after.1 - before.1, own]);
+            parts.push([after.0 - before.0, after.1 - before.1, own + explains]);
             top.into_iter().for_each(|mut top| _ = top.wait());
         }
         let part = |nanos: u64| nanos as f64 / LENGTH.as_nanos() as f64 * 100.0;
@@ -336,7 +355,7 @@ fn watching_costs_at_most_a_hundredth_of_a_core() {
         let words = if flooded { "under flood" } else { "at rest" };
         eprintln!(
             "{words}: unwatched, workers {:.3} %, other threads {:.3} % of a core; watched, {:.3} \
-             and {:.3} %; top {:.3} %",
+             and {:.3} %; top and explain {:.3} %",
             part(parts[0][0]),
             part(parts[0][1]),
             part(parts[1][0]),

@@ -13,7 +13,7 @@ use crate::support::{BIN, HOST, Instance, may};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Lines and columns of the terminal at first.
-const SIZE: (usize, usize) = (30, 100);
+const SIZE: (u16, u16) = (30, 100);
 
 /// `top` in a shell on a terminal of its own.
 struct Terminal {
@@ -117,16 +117,24 @@ impl Drop for Terminal {
     }
 }
 
-/// The last whole picture.
-fn picture(text: &str) -> Vec<String> {
-    let last = text.rsplit("\x1b[2J").next().unwrap();
-    let end = last.find('\x1b').unwrap_or(last.len());
-    last[..end].lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+/// Behind each picture.
+const DRAWN: &str = "\x1b[?2026l";
+
+/// What the terminal shows once it has been sent this, up to the last whole picture. It has another
+/// size from some byte on.
+fn picture(text: &str, (from, lines, columns): (usize, u16, u16)) -> Vec<String> {
+    let whole = text.rfind(DRAWN).map_or(0, |at| at + DRAWN.len());
+    let (before, after) = text.as_bytes()[..whole].split_at(from.min(whole));
+    let mut terminal = vt100::Parser::new(SIZE.0, SIZE.1, 0);
+    terminal.process(before);
+    terminal.screen_mut().set_size(lines, columns);
+    terminal.process(after);
+    terminal.screen().rows(0, columns).map(|row| row.trim_end().to_owned()).collect()
 }
 
-/// Pictures that were begun.
+/// Pictures that were drawn.
 fn pictures(text: &str) -> usize {
-    text.matches("\x1b[2J").count()
+    text.matches(DRAWN).count()
 }
 
 #[test]
@@ -136,15 +144,26 @@ fn top_has_keys_follows_the_size_and_sets_the_terminal_back_however_it_ends() {
     }
     let running = Instance::start("terminal", &HOST);
     let Some(terminal) = Terminal::start(&running, "q") else { return };
-    let text = terminal.wait("picture", |text| text.contains("WORKER"));
-    assert!(picture(&text)[0].starts_with("floodwall top, up "), "{text:?}");
+    let is_whole =
+        |text: &str| picture(text, (0, SIZE.0, SIZE.1)).iter().any(|row| row.starts_with("WORKER"));
+    let text = terminal.wait("picture", is_whole);
+    let rows = picture(&text, (0, SIZE.0, SIZE.1));
+    assert!(rows[0].starts_with("floodwall top, up ") && rows[0].ends_with("space looks"));
+    assert!(rows.iter().any(|row| row.starts_with("in ") && row.contains("refused ")), "{rows:?}");
+    assert!(text.contains("\x1b[38;5;") || text.contains("\x1b[3"), "colours: {text:?}");
+    // Nothing is asked of the terminal: its answer would come among the keys.
+    assert!(!text.contains("\x1b[6n"), "{text:?}");
     assert!(terminal.modes().contains("-icanon") && terminal.modes().contains("-echo "));
     // A smaller terminal is drawn at once.
+    let from = text.len();
     terminal.resize(5, 30);
     let text = terminal.wait("small picture", |text| {
-        let lines = picture(text);
-        lines.len() == 4 && lines.iter().all(|line| line.chars().count() <= 30)
+        let rows = picture(text, (from, 5, 30));
+        let is_cleared = rows.iter().all(|row| !row.contains("FIRST LINE"));
+        text.len() > from && is_cleared && rows[1].starts_with("fine")
     });
+    let rows = picture(&text, (from, 5, 30));
+    assert!(rows.len() == 5 && rows[0].starts_with("floodwall top, up "), "{rows:?}");
     // Another look at once, and keys without a meaning.
     let before = pictures(&text);
     let mut keys = terminal.keys.as_ref().unwrap();

@@ -139,6 +139,7 @@ impl Cookies {
             keys: keys.fd(),
             listeners: listeners.fd(),
             addresses: Some(filter.maps().addresses),
+            samples: Some(filter.samples()),
         };
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
         let syns_by = |back| {

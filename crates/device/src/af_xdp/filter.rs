@@ -26,13 +26,14 @@ mod emit;
 mod established;
 mod fair;
 mod flow_share;
+mod samples;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
 use floodwall_base::Instant;
-use floodwall_bpf::{Assembler, Label};
+use floodwall_bpf::{Assembler, Label, sample};
 use floodwall_packet::{RedirectOffer, RxFilter};
 
 use self::code::KnownFields;
@@ -51,6 +52,7 @@ use super::destination_maps::DestinationMaps;
 use super::filter_tables::FilterTables;
 use super::redirects::XdpRedirects;
 use super::words::UmemWords;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 
 /// The part of the credit for unverified flows that segments of unknown connections have, and their
@@ -69,6 +71,7 @@ pub(crate) struct XdpFilter {
     fair: FairCredit,
     flows: FlowShares,
     redirects: XdpRedirects,
+    samples: UmemWords,
     queues: u32,
 }
 
@@ -84,7 +87,8 @@ impl XdpFilter {
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
         let redirects = XdpRedirects::create(secret()?)?;
-        Ok(Self { desks, established, wants, fair, flows, redirects, queues })
+        let samples = UmemWords::create(1, queues * sample::ENTRIES as u32)?;
+        Ok(Self { desks, established, wants, fair, flows, redirects, samples, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -120,6 +124,7 @@ impl XdpFilter {
             maps: self.maps(),
             fair: self.fair.maps(),
             flows: self.flows.maps(),
+            samples: self.samples.fd(),
             programs: None,
             redirects: None,
         }
@@ -133,6 +138,16 @@ impl XdpFilter {
     /// The destinations that the stack accepts.
     pub(crate) const fn wants(&self) -> &FilterTables {
         &self.wants
+    }
+
+    /// Where programs say for which services frames were that end here.
+    pub(super) fn samples(&self) -> i32 {
+        self.samples.fd()
+    }
+
+    /// Adds for which services the last frames were that ended at `queue`.
+    pub(crate) fn sampled_services(&self, queue: u32, all: &mut Vec<ServiceSample>) {
+        samples::add(&self.samples, queue, all);
     }
 
     /// Where the program reads it.

@@ -13,6 +13,7 @@ use super::link_station::LinkStation;
 use super::steering::QueueSteering;
 use super::xdp_abi::TRANSMIT;
 use crate::error::DeviceError;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 
 /// The queue on which test frames arrive.
@@ -140,6 +141,16 @@ impl FirstLine {
         if let Some(filter) = self.steering.filter() {
             filter.redirects().forget(now);
         }
+    }
+
+    /// As [`Device::sampled_services`](crate::Device::sampled_services).
+    #[must_use]
+    pub fn sampled_services(&self) -> Vec<ServiceSample> {
+        let mut all = Vec::new();
+        if let Some(filter) = self.steering.filter() {
+            filter.sampled_services(TEST_QUEUE, &mut all);
+        }
+        all
     }
 
     /// Shows it a frame.

@@ -33,6 +33,7 @@ use crate::first_line_mode::FirstLineMode;
 use crate::first_line_report::FirstLineReport;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 use crate::xdp_mode::XdpMode;
 
@@ -286,6 +287,15 @@ impl PacketLine {
     pub(crate) fn has_overflowed(&mut self) -> bool {
         let looks = self.on_demand.as_mut().is_some_and(|(demand, _)| demand.looks());
         core::mem::replace(&mut self.overflowed, false) || looks
+    }
+
+    /// As [`Device::sampled_services`](crate::Device::sampled_services).
+    pub(crate) fn sampled_services(&self) -> Vec<ServiceSample> {
+        let mut all = Vec::new();
+        if let Some(filter) = self.steering.filter() {
+            (0..).take(self.turns.len()).for_each(|queue| filter.sampled_services(queue, &mut all));
+        }
+        all
     }
 
     /// Adds what was dropped and answered.

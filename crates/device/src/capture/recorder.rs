@@ -18,6 +18,7 @@ use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
+use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 
 /// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
@@ -234,6 +235,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
 
     fn first_line_report(&self) -> FirstLineReport {
         self.inner.first_line_report()
+    }
+
+    fn sampled_services(&self) -> Vec<ServiceSample> {
+        self.inner.sampled_services()
     }
 
     fn ring(&self) -> usize {

@@ -52,7 +52,7 @@ pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
             a.place(v6);
         }
         syn::make(a, &inner, family, left);
-        answer::write(a, family, &ways, left);
+        answer::write(a, &maps.inner(), family, (&ways, left));
     }
     a.place(left);
     let refused = a.label();

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::rig::*;
 use crate::cookie::Desk;
+use crate::sample::{self, SampledService};
 
 const START: Instant = Instant::from_nanos(1_234_567_890_123_456);
 
@@ -98,6 +99,27 @@ fn the_usual_syn_of_linux_costs_few_instructions() {
         let outcome = rig.run_syn(&mut frame);
         assert_eq!(outcome.verdict, ANSWERED);
         assert!(outcome.steps <= most, "{} instructions", outcome.steps);
+    }
+}
+
+/// Of SYNs that are answered one in sixteen says for which port.
+#[test]
+fn the_service_of_answered_syns_is_sampled() {
+    let mut rig = Rig::new(settings(0), START);
+    let samples = rig.maps.samples.unwrap();
+    let first = sample::ANSWERED * sample::RING;
+    let taken = |rig: &mut Rig| -> Vec<_> {
+        let keys = (0..sample::RING).map(|n| ((first + n) as u32).to_ne_bytes());
+        let words = keys.filter_map(|key| rig.machine.word(samples, &key, 0));
+        words.filter_map(SampledService::of).collect()
+    };
+    for v6 in [false, true] {
+        for _ in 0..sample::EACH * 2 {
+            let mut frame = Sent::syn(v6, &[]).frame();
+            assert_eq!(rig.run_syn(&mut frame).verdict, ANSWERED);
+        }
+        let http = SampledService { protocol: 6, port: PORT };
+        assert_eq!(taken(&mut rig), vec![http; if v6 { 4 } else { 2 }]);
     }
 }
 

@@ -80,6 +80,7 @@ impl Rig {
             keys: machine.array(KEY_WORDS * 8, KEY_ENTRIES),
             listeners: machine.hash(LISTENER_KEY_BYTES, 8, 64),
             addresses: Some(machine.hash(16, 8, 16)),
+            samples: Some(machine.array(8, 2 * crate::sample::ENTRIES)),
         };
         let (syn, ack) = programs(&maps);
         let at = CookieMoment::simulated(now);

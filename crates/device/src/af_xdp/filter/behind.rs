@@ -9,7 +9,7 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Regi
 
 use super::code::{
     KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS, credit,
-    destination, end, print,
+    destination, end, no_service, print, service,
 };
 use super::destination::port;
 use super::emit::{CodePaths, look_up, reach, wire, word};
@@ -32,9 +32,9 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
     a.copy(Register::R9, Register::R0)
         .load(AccessSize::Double, Register::R1, Register::R9, 0)
         .jump_if(Register::R1, JumpCondition::Equal, 0, through);
+    no_service(a);
     frame(a);
     reach(a, V4_PORTS + 4, ways.other);
-    credit(a, kind, &ways);
     a.load(AccessSize::Half, Register::R1, Register::R7, ETHERTYPE_AT).jump_if(
         Register::R1,
         JumpCondition::Equal,
@@ -46,6 +46,8 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
             a.place(v6);
             reach(a, ports + 4, ways.other);
         }
+        service(a, if is_v6 { V6_PROTOCOL } else { V4_PROTOCOL }, ports);
+        credit(a, kind, &ways);
         destination(a, known, is_v6, &ways);
         port(a, &known.maps, ports, AnyAddress::Tcp, ways.refuse(FilterRefusal::PortClosed));
         if is_syn {
@@ -54,7 +56,7 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
         }
         a.jump(ways.spend(kind));
     }
-    end(a, &ways);
+    end(a, known, &ways);
 }
 
 /// Enters the flow of a frame into a free place of its set, if there is one; goes on at `through`.

@@ -7,14 +7,16 @@
 
 use floodwall_bpf::cookie::find_syn;
 use floodwall_bpf::redirect::{self, RedirectMaps};
-use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
+use floodwall_bpf::{
+    AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, sample,
+};
 
 use super::desk::{
     DESK_GRANTED, DESK_PAIRS, DESK_REFUSED, DESK_USED, FilterRefusal, PAIRS_V4, PAIRS_V6,
     ProgramKind,
 };
 use super::destination::{OtherDestinations, accept_any_port, look, port, source};
-use super::emit::{CodePaths, L3, look_up, reach, wire, word};
+use super::emit::{CodePaths, KEY_SLOT, L3, look_up, reach, wire, word};
 use super::established::{ENTRY_WORDS, GRANTED, SET_WAYS, SETS, USED};
 use super::fair::{self, FairMaps};
 use super::flow_share::{self, FlowMaps};
@@ -23,6 +25,8 @@ use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, RX_QUEUE};
 
 const LENGTH_SLOT: i16 = -16;
+/// The service that a frame is for, four bytes.
+const SERVICE_SLOT: i16 = -8;
 pub(super) const V4_PORTS: i16 = L3 + 20;
 pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Where the protocol of a plain packet is.
@@ -65,6 +69,8 @@ pub(super) struct KnownFields<'a> {
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
     pub(super) flows: FlowMaps,
+    /// For which services frames were that end here: `floodwall_bpf::sample`.
+    pub(super) samples: i32,
     /// The programs for SYNs and for other segments of unknown connections, at [`SYN_PROGRAM`] and
     /// [`SEGMENT_PROGRAM`].
     pub(super) programs: Option<i32>,
@@ -86,12 +92,13 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
     ipv4(a, known, &ways);
     a.place(v6);
     ipv6(a, known, &ways);
-    end(a, &ways);
+    end(a, known, &ways);
 }
 
 /// Emits the ends of the paths that are taken: frames that cannot be read have a credit, frames
 /// that are refused are dropped.
-pub(super) fn end(a: &mut Assembler, ways: &CodePaths) {
+pub(super) fn end(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
+    let (sampled, dropped) = (a.label(), a.label());
     a.place(ways.other);
     credit(a, ProgramKind::Other, ways);
     a.jump(ways.spend(ProgramKind::Other));
@@ -109,8 +116,22 @@ pub(super) fn end(a: &mut Assembler, ways: &CodePaths) {
             a.place(label);
             a.set(Register::R1, 1);
             a.add_shared(Register::R9, word(DESK_REFUSED + number), Register::R1);
-            a.set(Register::R0, DROP).exit();
+            if FilterRefusal::SAMPLED.iter().any(|(why, _)| *why as usize == number) {
+                a.load(AccessSize::Double, Register::R2, Register::R9, word(DESK_REFUSED + number))
+                    .set(Register::R3, number as i32)
+                    .jump(sampled);
+            } else {
+                a.jump(dropped);
+            }
         }
+    }
+    if a.is_used(sampled) {
+        a.place(sampled);
+        sample::take(a, known.samples, (SERVICE_SLOT, KEY_SLOT), dropped);
+    }
+    if a.is_used(dropped) {
+        a.place(dropped);
+        a.set(Register::R0, DROP).exit();
     }
 }
 
@@ -151,6 +172,7 @@ fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
         }
     }
     a.place(pressed);
+    no_service(a);
     a.copy(Register::R1, Register::R6).call(Function::FrameBytes).store(
         AccessSize::Double,
         Register::R10,
@@ -292,6 +314,7 @@ fn flow(
     if let Some(programs) = known.programs {
         unknown_segment(a, programs, (ports, protocol));
     }
+    service(a, protocol, ports);
     credit(a, ProgramKind::Plain, ways);
     destination(a, known, is_v6, ways);
     a.load(AccessSize::Byte, Register::R1, Register::R7, protocol).jump_if(
@@ -307,6 +330,20 @@ fn flow(
     a.place(wanted);
     fair::emit(a, &known.fair, (is_v6, protocol, ports), ways);
     a.jump(ways.spend(ProgramKind::Plain));
+}
+
+/// Keeps the service of a frame that was read to its ports, for the sample of those that end here.
+pub(super) fn service(a: &mut Assembler, protocol: i16, ports: i16) {
+    a.load(AccessSize::Byte, Register::R2, Register::R7, protocol)
+        .load(AccessSize::Half, Register::R1, Register::R7, ports + 2)
+        .read_wire(Register::R1);
+    sample::service(a);
+    a.store(AccessSize::Word, Register::R10, SERVICE_SLOT, Register::R1);
+}
+
+/// No service yet, as of a frame that has no readable ports.
+pub(super) fn no_service(a: &mut Assembler) {
+    a.store_value(AccessSize::Word, Register::R10, SERVICE_SLOT, sample::SAMPLED);
 }
 
 /// On a router, packets between hosts that talk go on as those of established flows do, and a

@@ -7,6 +7,7 @@
 
 use floodwall_base::PublicRandom;
 use floodwall_bpf::interpreter::{Machine, verdict};
+use floodwall_bpf::sample::{self, SampledService};
 use floodwall_bpf::{Assembler, Instruction, Register};
 use floodwall_packet::RxFilter;
 
@@ -93,6 +94,7 @@ fn mirror_to(
 struct Modelled {
     machine: Machine,
     desks: i32,
+    samples: i32,
     code: Vec<Instruction>,
 }
 
@@ -113,6 +115,7 @@ impl Modelled {
             key: 0x1234_5678_9abc_def1,
         };
         let flows = FlowMaps { prefixes: words(&mut machine, 2, PREFIXES as usize), key: 77 };
+        let samples = words(&mut machine, 1, sample::ENTRIES);
         let key: [u64; KEY_WORDS] = core::array::from_fn(|n| (0x9e37_79b9 * (n as u64 + 3)) | 1);
         let known = KnownFields {
             desks,
@@ -121,6 +124,7 @@ impl Modelled {
             maps,
             fair,
             flows,
+            samples,
             programs: None,
             redirects: None,
         };
@@ -147,7 +151,7 @@ impl Modelled {
             let (word, lane) = (first + usize::from(PORT) / 8, usize::from(PORT) % 8 * 8);
             machine.set_word(ports, &(word as u32).to_ne_bytes(), 0, 1 << lane);
         }
-        Self { machine, desks, code }
+        Self { machine, desks, samples, code }
     }
 
     fn refusals(&mut self) -> [u64; FilterRefusal::COUNT] {
@@ -227,6 +231,52 @@ fn headers_of_every_kind_get_the_verdict_of_the_mirror() {
     assert!(said[FilterRefusal::COUNT] > FRAMES / 4, "{said:?}");
     // Shorter than a link header: the kernel never shows such a frame, and nothing is read.
     (0..14).for_each(|len| assert_eq!(modelled.say(&vec![0xff; len]), None));
+}
+
+/// Of 16 closed ports each is refused as often; and what has no ports leaves no service.
+#[test]
+fn of_each_reason_the_last_services_are_sampled() {
+    for six in [false, true] {
+        let mut modelled = Modelled::new();
+        let of_ring = |modelled: &mut Modelled, why: FilterRefusal| -> Vec<_> {
+            let first = why as usize * sample::RING;
+            let samples = modelled.samples;
+            let mut word = |n: usize| {
+                let key = ((first + n) as u32).to_ne_bytes();
+                modelled.machine.word(samples, &key, 0).unwrap()
+            };
+            (0..sample::RING).map(|n| SampledService::of(word(n))).collect()
+        };
+        for n in 0..600_u16 {
+            let protocol = if n % 32 < 16 { UDP } else { TCP };
+            let mut closed = flow(six, protocol, 1, 1000);
+            let ports = if six { 54 } else { 34 };
+            closed[ports + 2..ports + 4].copy_from_slice(&(2000 + n % 32).to_be_bytes());
+            assert_eq!(modelled.say(&closed), Some(FilterRefusal::PortClosed));
+        }
+        let sampled = of_ring(&mut modelled, FilterRefusal::PortClosed);
+        // Every sixteenth frame: the one before a multiple of 16.
+        let both = [(UDP, 2015), (TCP, 2031)];
+        let both = both.map(|(protocol, port)| Some(SampledService { protocol, port }));
+        for service in both {
+            assert_eq!(sampled.iter().filter(|it| **it == service).count(), 8, "{sampled:?}");
+        }
+        let others = of_ring(&mut modelled, FilterRefusal::AddressForeign);
+        assert!(others.iter().all(Option::is_none), "{others:?}");
+        // Without credit: of a flow its service, of others none.
+        let desks = modelled.desks;
+        for kind in ProgramKind::UNVERIFIED {
+            modelled.machine.set_word(desks, &[0; 4], DESK_GRANTED + kind as usize, 0);
+        }
+        for _ in 0..16 * sample::EACH / 2 {
+            assert_eq!(modelled.say(&flow(six, UDP, 1, 1000)), Some(FilterRefusal::Unknown));
+            let other = frame(0x0806, &[0; 40]);
+            assert_eq!(modelled.say(&other), Some(FilterRefusal::Unknown));
+        }
+        let sampled = of_ring(&mut modelled, FilterRefusal::Unknown);
+        let none = Some(SampledService { protocol: 0, port: 0 });
+        assert!(sampled.iter().all(|it| *it == none), "each second frame: {sampled:?}");
+    }
 }
 
 #[test]
