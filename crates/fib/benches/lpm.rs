@@ -146,12 +146,14 @@ impl<A: Rivals> Tables<A> {
         for (addr, found) in addrs.iter().zip(found) {
             let want = self.in_trie(*addr);
             assert_eq!(self.lpm.lookup(self.reader.view(), *addr, NOW), want, "{addr}");
+            assert_eq!(self.lpm.bind(self.reader.view()).lookup(*addr, NOW), want, "{addr}");
             assert_eq!((found, self.in_bitmap(*addr)), (want, want), "{addr}");
         }
     }
 
-    /// Millions of look-ups a second: scalar, burst, and the two rivals.
-    fn pass(&self, addrs: &[A]) -> [f64; 4] {
+    /// Millions of look-ups a second: scalar, burst, the two rivals, and scalar in a table bound to
+    /// its view.
+    fn pass(&self, addrs: &[A]) -> [f64; 5] {
         let rate = |time: Duration| addrs.len() as f64 / time.as_secs_f64() / 1e6;
         let view = self.reader.view();
         let scalar =
@@ -164,11 +166,15 @@ impl<A: Rivals> Tables<A> {
             }
             sum
         });
+        let bound = worked(|| {
+            let bound = self.lpm.bind(view);
+            addrs.iter().map(|a| u64::from(bound.lookup(*a, NOW))).sum::<u64>()
+        });
         let trie = worked(|| addrs.iter().map(|a| u64::from(self.in_trie(*a))).sum::<u64>());
         let bitmap = worked(|| addrs.iter().map(|a| u64::from(self.in_bitmap(*a))).sum::<u64>());
-        assert_eq!([burst.0, trie.0, bitmap.0], [scalar.0; 3], "the sums differ");
+        assert_eq!([burst.0, trie.0, bitmap.0, bound.0], [scalar.0; 4], "the sums differ");
         black_box(scalar.0);
-        [rate(scalar.1), rate(burst.1), rate(trie.1), rate(bitmap.1)]
+        [scalar.1, burst.1, trie.1, bitmap.1, bound.1].map(rate)
     }
 
     /// Takes random prefixes out and puts them in again; sorted times of both.
@@ -379,16 +385,18 @@ fn family<A: Rivals>(name: &str, size: &Size) {
         tables.built[1].as_secs_f64(),
         tables.built[2].as_secs_f64(),
     );
-    println!("  M/s    scalar   burst   prefix-trie  treebitmap   scalar/trie  burst/trie");
+    println!("  M/s    scalar   bound   burst  prefix-trie  treebitmap  scalar  bound  burst/trie");
     for (trace, addrs) in traces(&prefixes, size) {
         tables.agree(&addrs[..size.checked.min(addrs.len())]);
-        let rounds: Vec<[f64; 4]> = (0..size.rounds).map(|_| tables.pass(&addrs)).collect();
+        let rounds: Vec<[f64; 5]> = (0..size.rounds).map(|_| tables.pass(&addrs)).collect();
         let column = |n: usize| median(rounds.iter().map(|r| r[n]).collect());
         let ratio = |n: usize| median(rounds.iter().map(|r| r[n] / r[2]).collect());
-        let [scalar, burst, trie, bitmap] = [0, 1, 2, 3].map(column);
+        let [scalar, burst, trie, bitmap, bound] = [0, 1, 2, 3, 4].map(column);
         println!(
-            "  {trace:5} {scalar:7.1} {burst:7.1} {trie:12.1} {bitmap:11.1} {:12.2}x {:10.2}x",
+            "  {trace:5} {scalar:7.1} {bound:7.1} {burst:7.1} {trie:12.1} {bitmap:11.1} {:6.2}x \
+             {:5.2}x {:9.2}x",
             ratio(0),
+            ratio(4),
             ratio(1)
         );
         if trace == "tab" {

@@ -8,8 +8,9 @@
 //! What was broken by hand, and noticed: the release of `Line::publish` (a prefix that leads
 //! elsewhere), that of `Hops::show` (an object that changes), the end that is to be known before
 //! its route (a route that has ended), the comparison of a lifetime with the clock (a lifetime that
-//! is used again), and a limbo that gives back at once. Not noticed: the release of a direct
-//! block's entry, as a line that has not arrived yet reads as empty, which is the answer before.
+//! is used again), the word that led to a slot that can expire, read a second time (another entry),
+//! and a limbo that gives back at once. Not noticed: the release of a direct block's entry, as a
+//! line that has not arrived yet reads as empty, which is the answer before.
 #![cfg(loom)]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
@@ -54,6 +55,9 @@ both! {
     an_ended_route_comes:
         a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv4,
         a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv6;
+    an_ended_route_is_replaced:
+        a_route_that_has_ended_gives_way_to_one_without_end_ipv4,
+        a_route_that_has_ended_gives_way_to_one_without_end_ipv6;
     a_next_hop_changes:
         a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv4,
         a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv6;
@@ -124,6 +128,26 @@ fn a_value_changes<A: LpmFamily>() {
             assert!(matches!(found, [5, 5] | [5, 6] | [6, 6]), "{found:?}");
         });
         writer.insert(prefix("10.1.2.0/28"), 6, START).unwrap();
+        looks.join().unwrap();
+    });
+}
+
+/// A route that has ended, among others that can, is replaced by one that cannot: its entry is
+/// found, or the value, and no other entry.
+fn an_ended_route_is_replaced<A: LpmFamily>() {
+    check(|| {
+        let domain = Domain::new(1);
+        let mut writer = table::<A>(&domain);
+        writer.insert(prefix("10.1.1.0/24"), 1, START).unwrap();
+        let ends = RouteTarget::until(5, 3, START);
+        writer.replace(prefix("10.1.2.0/24"), Some(ends), START).unwrap();
+        let (lpm, reader) = (writer.reader(), domain.reader().unwrap());
+        let looks = thread::spawn(move || {
+            let found = lpm.bind(reader.view()).lookup(addr("10.1.2.3"), END);
+            assert!(found == ENTRY | 3 || found == 7, "{found:x}");
+        });
+        let stays = RouteTarget::forever(7);
+        writer.replace(prefix("10.1.2.0/24"), Some(stays), START).unwrap();
         looks.join().unwrap();
     });
 }

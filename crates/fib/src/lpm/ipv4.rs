@@ -5,13 +5,15 @@
 //! what can expire. Of a burst each loop makes one access of memory for every key, so that those
 //! of all keys are under way together.
 
+use core::hint::cold_path;
 use core::net::Ipv4Addr;
 
+use floodwall_base::Instant;
 use floodwall_sync::shim::atomic::Ordering::{Acquire, Relaxed};
 
-use super::root::LineRoot;
-use super::slots::{ESCAPE, INHERIT, MARK, Narrow};
-use super::table::{LpmFamily, Table, or};
+use super::root::{self, LineRoot};
+use super::slots::{ESCAPE, INHERIT, MARK, Narrow, narrow_slot};
+use super::table::{Arrays, LpmFamily, Table, or, word_at};
 use super::word::{LineWords as _, SlotWord};
 use super::{ENTRY, VALUE_MAX};
 
@@ -27,15 +29,25 @@ impl LpmFamily for Ipv4Addr {
 
     #[inline]
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool) {
-        // As few instructions as can be: what a processor has under way at a time is counted in
-        // them, and each look-up waits for memory.
         let bits = addr.to_bits();
-        let line = table.root.line((bits >> 16) as u16);
-        let slot = table.slots.slot(table.slot_at(line, bits >> 8));
+        let (word, slot) = first_slot(&table.arrays(), bits);
         if slot < MARK {
             return (or(u32::from(slot), table.default.load(Relaxed)), true);
         }
-        (marked::<CHECK>(table, bits, slot), false)
+        (marked::<CHECK>(table, bits, word, slot), false)
+    }
+
+    /// As few instructions as can be: what a processor has under way at a time is counted in them,
+    /// and each look-up waits for memory. What cannot expire is the answer at any time.
+    #[inline(always)]
+    fn lookup_at(arrays: &Arrays<'_, Self>, addr: Self, now: Instant) -> u32 {
+        let bits = addr.to_bits();
+        let (word, slot) = first_slot(arrays, bits);
+        if slot >= MARK {
+            cold_path();
+            return marked_at(arrays.table, bits, word, slot, now);
+        }
+        or(u32::from(slot), arrays.table.default.load(Relaxed))
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
@@ -49,14 +61,32 @@ impl LpmFamily for Ipv4Addr {
     }
 }
 
-/// What a slot stands for that is not its value and no more.
+/// The word and the slot of the third byte.
 #[inline(always)]
-fn marked<const CHECK: bool>(table: &Table<Ipv4Addr>, bits: u32, slot: u16) -> u32 {
-    match slot {
-        MARK..ESCAPE if CHECK => {
-            let word = table.word_at(table.root.line((bits >> 16) as u16), bits >> 8);
-            ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8))
+fn first_slot(arrays: &Arrays<'_, Ipv4Addr>, bits: u32) -> (SlotWord, u16) {
+    let line = root::line(arrays.root, (bits >> 16) as u16);
+    let word = word_at(arrays.lines, line, bits >> 8);
+    (word, narrow_slot(arrays.slots, word.slot_by(bits >> 8, arrays.bits)))
+}
+
+/// The same at `now`; asked again, as what can expire may have been put in meanwhile.
+#[inline(never)]
+fn marked_at(table: &Table<Ipv4Addr>, bits: u32, word: SlotWord, slot: u16, now: Instant) -> u32 {
+    if !table.may_have_ended(now) {
+        let found = marked::<false>(table, bits, word, slot);
+        if !table.may_have_ended(now) {
+            return found;
         }
+    }
+    marked::<true>(table, bits, word, slot)
+}
+
+/// What a slot stands for that is not its value and no more. By the word that led to the slot: in
+/// one that was published since, the position may have another.
+#[inline(always)]
+fn marked<const CHECK: bool>(table: &Table<Ipv4Addr>, bits: u32, word: SlotWord, slot: u16) -> u32 {
+    match slot {
+        MARK..ESCAPE if CHECK => ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8)),
         ..ESCAPE => u32::from(slot & (MARK - 1)),
         _ => walk::<CHECK>(table, bits),
     }

@@ -25,8 +25,12 @@ pub trait Root: Send + Sync + Sized + 'static {
     const BYTES: usize;
     /// Whether what ends within the 16 bits stands in the lines below, and not in the entry.
     const PUSHES: bool;
+    /// Its entries by their address.
+    type Entries<'a>: Copy;
     /// All entries lead nowhere.
     fn new() -> Self;
+    /// Its entries.
+    fn entries(&self) -> Self::Entries<'_>;
     /// What an entry leads to, as the writer stored it.
     fn link(&self, at: usize) -> u32;
     /// Shows another entry to readers, where it is another. What it leads to must be complete.
@@ -41,19 +45,34 @@ fn index(first: u16) -> usize {
 
 /// Entries that are the number of a line.
 #[derive(Debug)]
-pub struct LineRoot(Box<[AtomicU32; ENTRIES]>);
+pub struct LineRoot(Box<LineEntries>);
 
 impl LineRoot {
     /// The line for the first 16 bits.
     #[inline(always)]
     pub(super) fn line(&self, first: u16) -> u32 {
-        self.0.get(index(first)).map_or(0, |entry| entry.load(Acquire))
+        line(&self.0, first)
     }
+}
+
+/// Entries that are the number of a line.
+pub(super) type LineEntries = [AtomicU32; ENTRIES];
+
+/// The line for the first 16 bits.
+#[inline(always)]
+pub(super) fn line(entries: &LineEntries, first: u16) -> u32 {
+    entries.get(index(first)).map_or(0, |entry| entry.load(Acquire))
 }
 
 impl Root for LineRoot {
     const BYTES: usize = 4;
     const PUSHES: bool = true;
+    type Entries<'a> = &'a LineEntries;
+
+    #[inline(always)]
+    fn entries(&self) -> &LineEntries {
+        &self.0
+    }
 
     fn new() -> Self {
         Self(zeroed_box())
@@ -85,6 +104,12 @@ impl ValueRoot {
 impl Root for ValueRoot {
     const BYTES: usize = 8;
     const PUSHES: bool = false;
+    type Entries<'a> = &'a [AtomicU64; ENTRIES];
+
+    #[inline(always)]
+    fn entries(&self) -> &[AtomicU64; ENTRIES] {
+        &self.0
+    }
 
     fn new() -> Self {
         Self(zeroed_box())

@@ -8,6 +8,8 @@
 //! once, before the word that leads to it is published, and not touched again until its grace
 //! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
+use core::hint::cold_path;
+
 use floodwall_sync::shim::atomic::{
     AtomicU16, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
@@ -32,6 +34,10 @@ pub(super) const fn shown(value: u32) -> u32 {
 pub trait Slots: Send + Sync + Sized + 'static {
     /// Bytes of a slot.
     const BYTES: usize;
+    /// All slots by their address.
+    type Array<'a>: Copy;
+    /// All slots.
+    fn array(&self) -> Self::Array<'_>;
     /// `capacity` slots; those that were never written lead nowhere.
     fn new(capacity: usize) -> Self;
     /// The slot of this run, if it needs that one and nothing else.
@@ -68,16 +74,26 @@ const fn with_mask(entries: usize) -> usize {
     if entries == 0 { 0 } else { entries + 1 }
 }
 
+/// A slot of 16 bits. Out of bounds nothing matches; said by the value that a look-up tests for
+/// anyway, so that its last choice, which no branch predicts, stays one without a branch.
+#[inline(always)]
+pub(super) fn narrow_slot(slots: &[AtomicU16], at: usize) -> u16 {
+    let Some(slot) = slots.get(at) else {
+        cold_path();
+        return INHERIT;
+    };
+    slot.load(Acquire)
+}
+
 /// Slots of 16 bits: values below 2^14 as they are, all else by an escape.
 #[derive(Debug)]
 pub struct Narrow(Box<[AtomicU16]>);
 
 impl Narrow {
-    /// A slot. Out of bounds nothing matches; said by the value that a look-up tests for anyway, so
-    /// that its last choice, which no branch predicts, stays one without a branch.
+    /// A slot: see [`narrow_slot`].
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u16 {
-        self.0.get(at).map_or(INHERIT, |slot| slot.load(Acquire))
+        narrow_slot(&self.0, at)
     }
 
     /// Prefetches a slot that will be read soon.
@@ -134,6 +150,12 @@ impl Narrow {
 
 impl Slots for Narrow {
     const BYTES: usize = 2;
+    type Array<'a> = &'a [AtomicU16];
+
+    #[inline(always)]
+    fn array(&self) -> &[AtomicU16] {
+        &self.0
+    }
 
     fn new(capacity: usize) -> Self {
         Self(zeroed(capacity))
@@ -272,6 +294,12 @@ impl Wide {
 
 impl Slots for Wide {
     const BYTES: usize = 4;
+    type Array<'a> = &'a [AtomicU32];
+
+    #[inline(always)]
+    fn array(&self) -> &[AtomicU32] {
+        &self.0
+    }
 
     fn new(capacity: usize) -> Self {
         Self(zeroed(capacity))

@@ -4,6 +4,8 @@
 //! in `lpm.rs`. Every index is bounded by its array; one that is out of bounds, which cannot be,
 //! would lead to "no match" and not further.
 
+use core::hint::cold_path;
+
 use floodwall_base::{Address, Instant};
 use floodwall_sync::shim::atomic::{
     AtomicU32, AtomicU64,
@@ -32,8 +34,31 @@ pub trait LpmFamily: Address {
     /// The value of the longest match, 0 for none, and whether it is one that cannot expire. With
     /// `CHECK`, the entry of one that can.
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool);
+    /// What a look-up at `now` finds.
+    #[inline(always)]
+    fn lookup_at(arrays: &Arrays<'_, Self>, addr: Self, now: Instant) -> u32 {
+        let table = arrays.table;
+        if !table.may_have_ended(now) {
+            let (found, stays) = Self::lookup::<false>(table, addr);
+            // Of what can expire asked again, as it may have been put in meanwhile.
+            if stays || !table.may_have_ended(now) {
+                return found;
+            }
+        }
+        Self::lookup::<true>(table, addr).0
+    }
     /// The values for a burst.
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]);
+}
+
+/// A table, and where its arrays are: an atomic access makes the compiler forget what it read of
+/// the table before, but not what a loop holds in registers.
+pub struct Arrays<'a, A: LpmFamily> {
+    pub(super) table: &'a Table<A>,
+    pub(super) root: <A::Root as Root>::Entries<'a>,
+    pub(super) lines: &'a [Line],
+    pub(super) slots: <A::Slots as Slots>::Array<'a>,
+    pub(super) bits: Option<BitInstructions>,
 }
 
 /// The longest-prefix-match table as readers see it.
@@ -106,21 +131,25 @@ impl<A: LpmFamily> Table<A> {
 
     #[inline(always)]
     pub(super) fn word_at(&self, line: u32, position: u32) -> SlotWord {
-        let q = (position >> 5) as usize & 7;
-        self.lines.get(line as usize).map_or(SlotWord::EMPTY, |line| line.word(q))
+        word_at(&self.lines, line, position)
     }
 
     /// The number of the longest match, or its entry where something may have ended at `now`.
     #[inline]
     pub(super) fn lookup(&self, addr: A, now: Instant) -> u32 {
-        if !self.may_have_ended(now) {
-            let (found, stays) = A::lookup::<false>(self, addr);
-            // Of what can expire asked again, as it may have been put in meanwhile.
-            if stays || !self.may_have_ended(now) {
-                return found;
-            }
+        A::lookup_at(&self.arrays(), addr, now)
+    }
+
+    /// The table and its arrays.
+    #[inline(always)]
+    pub(super) fn arrays(&self) -> Arrays<'_, A> {
+        Arrays {
+            table: self,
+            root: self.root.entries(),
+            lines: &self.lines,
+            slots: self.slots.array(),
+            bits: self.bits,
         }
-        A::lookup::<true>(self, addr).0
     }
 
     /// The same for a burst.
@@ -151,6 +180,16 @@ impl<A: LpmFamily> Table<A> {
             self.set_soonest(at);
         }
     }
+}
+
+/// The word of a line for the byte `position`.
+#[inline(always)]
+pub(super) fn word_at(lines: &[Line], line: u32, position: u32) -> SlotWord {
+    let Some(line) = lines.get(line as usize) else {
+        cold_path();
+        return SlotWord::EMPTY;
+    };
+    line.word((position >> 5) as usize & 7)
 }
 
 /// The first that is not 0, without a branch: which one it is depends on the address.

@@ -91,6 +91,7 @@ fn equals<A: LpmFamily>(
     for (addr, found) in addrs.iter().zip(found) {
         let want = oracle(list, *addr);
         assert_eq!(lpm.lookup(view, *addr, NOW), want, "{addr}");
+        assert_eq!(lpm.bind(view).lookup(*addr, NOW), want, "{addr} in a bound table");
         assert_eq!(found, want, "{addr} in a burst");
     }
 }
@@ -358,6 +359,7 @@ fn steps_like_the_list<A: LpmFamily>(seed: u64) -> u64 {
                 lpm.lookup_burst(reader.view(), &addrs, now, &mut found);
                 for (addr, found) in addrs.iter().zip(&found) {
                     let alone = lpm.lookup(reader.view(), *addr, now);
+                    assert_eq!(lpm.bind(reader.view()).lookup(*addr, now), alone, "{addr}");
                     let (old, new) = (best(&before, *addr), best(&list, *addr));
                     let may = |found: u32| {
                         let fits = |target: Option<(Prefix<A>, RouteTarget)>| {
