@@ -86,7 +86,7 @@ fn once(kind: RecordKind, group: IpAddr) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
 }
 
 /// A query in its packet, as a router of the link sends it.
-pub fn query<A: GroupProtocol>(fields: &QueryFields<'_, A>, from: A, to: A) -> Vec<u8> {
+pub(crate) fn query<A: GroupProtocol>(fields: &QueryFields<'_, A>, from: A, to: A) -> Vec<u8> {
     let mut out = [0; 1400];
     let ends = GroupAddrs { src_addr: from, dst_addr: to };
     let len = A::emit_query(fields, ends, &mut out).unwrap();

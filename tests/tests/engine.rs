@@ -1,0 +1,41 @@
+//! The stack as an engine, in memory and in virtual time: one module a subject.
+//!
+//! One program, because each one more is compiled and linked with the whole stack. A subject that
+//! must be alone in its process, or that has a folder of modules, is a program of its own
+//! (`Cargo.toml`).
+
+mod addresses;
+mod advertising;
+mod captures;
+mod configuration;
+mod destinations;
+mod drops_fragments;
+mod drops_ip;
+mod drops_ipv6_headers;
+mod drops_link;
+mod drops_out;
+mod drops_upper;
+mod first_line;
+mod forwarding;
+mod fragments;
+mod host_share;
+mod kept_gateways;
+mod multicast;
+mod ping;
+mod predicted;
+mod raw;
+mod reclaim;
+mod shards;
+mod shards_sim;
+mod shards_threads;
+mod silent_gateways;
+mod sim;
+mod systemd_unit;
+mod tcp_path;
+mod traffic_class;
+mod trains;
+mod triage;
+mod two_hosts;
+mod udp_flood;
+mod wants;
+mod worst_cost;
