@@ -4,11 +4,13 @@
 
 mod rig;
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
 use floodwall_guard::{GuardConfig, GuardError, UdpPort, Watch};
-use rig::{Rig, config, connect_and_echo, counted, echo, server, start};
+use rig::{PEER, Rig, config, connect_and_echo, counted, echo, server, skip, start};
 
 #[test]
 fn connections_of_both_families_are_answered_and_taken_over() {
@@ -27,6 +29,58 @@ fn connections_of_both_families_are_answered_and_taken_over() {
     assert_eq!(counted(&guard, "syn_answered"), 100);
     assert_eq!(counted(&guard, "adopted"), 100);
     assert_eq!(counted(&guard, "not_adopted"), 0);
+}
+
+/// Segments that the calling thread's namespace has sent again.
+fn sent_again() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let [names, values] = [lines.next().unwrap(), lines.next().unwrap()];
+    let at = names.split_whitespace().position(|name| name == "RetransSegs").unwrap();
+    values.split_whitespace().nth(at).unwrap().parse().unwrap()
+}
+
+/// Packets of one poll are given to the second program before TCP has seen the first of them: what
+/// follows a cookie's ACK must not be taken for another proof, which would cost the client its data
+/// and 200 ms.
+#[test]
+fn an_ack_and_data_of_one_poll_make_one_connection_and_nothing_is_sent_again() {
+    let Some(rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        echo(server(v6, 7000));
+    }
+    let Some(guard) = start(config(&[7000], Watch::Always)) else { return };
+    // What the client sends leaves every 10 ms, all at once.
+    let slots = rig.run(|| {
+        let words = format!("qdisc add dev {PEER} root netem slot 10ms 10ms");
+        let done = Command::new("tc").args(words.split(' ')).output();
+        done.is_ok_and(|out| out.status.success())
+    });
+    for v6 in [false, true] {
+        let (before, again) = (counted(&guard, "adopted"), rig.run(sent_again));
+        let streams = rig.run(move || {
+            let mut streams = Vec::new();
+            for _ in 0..30 {
+                let mut stream = TcpStream::connect(server(v6, 7000)).unwrap();
+                stream.set_nodelay(true).unwrap();
+                // Two segments right behind the ACK.
+                stream.write_all(b"one").unwrap();
+                stream.write_all(b"two").unwrap();
+                let mut bytes = [0; 6];
+                stream.read_exact(&mut bytes).unwrap();
+                assert_eq!(&bytes, b"onetwo");
+                streams.push(stream);
+            }
+            streams
+        });
+        assert_eq!(counted(&guard, "adopted") - before, 30, "{:?}", guard.status());
+        assert_eq!((counted(&guard, "not_adopted"), rig.run(sent_again) - again), (0, 0));
+        drop(streams);
+    }
+    match slots {
+        true => assert!(counted(&guard, "ack_repeated") >= 60, "{:?}", guard.status()),
+        false => skip("no `tc`, or no netem: whether they came in one poll was not looked at"),
+    }
 }
 
 #[test]
