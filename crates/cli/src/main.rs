@@ -29,6 +29,7 @@ mod hosted;
 mod html;
 mod instance_mark;
 mod listeners;
+mod live_flood;
 mod log;
 mod metrics;
 mod neighbors;

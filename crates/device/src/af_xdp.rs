@@ -27,7 +27,7 @@ mod cookies;
 mod demand;
 mod destination_maps;
 mod failure;
-mod features;
+pub(crate) mod features;
 mod filter;
 mod filter_tables;
 mod first_line;

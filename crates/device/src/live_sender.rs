@@ -19,6 +19,7 @@ use floodwall_bpf::{
 };
 
 use crate::af_xdp::bpf::{BpfProgram, run_program_live};
+use crate::af_xdp::features::transmits;
 use crate::af_xdp::words::UmemWords;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, Deliver, TRANSMIT};
 use crate::interface::InterfaceControl;
@@ -60,8 +61,8 @@ pub struct LiveConfig {
 const NEXT: i16 = 0;
 const SENT: i16 = 8;
 const DESK_WORDS: usize = 2;
-/// What is owed of more than so long is not made up for.
-const OWED_MAX: i32 = 1_000_000 << FINE_BITS;
+/// What is owed of more than so long (100 ms), because the core was taken away, is not made up for.
+const OWED_MAX: u64 = 100_000_000 << FINE_BITS;
 const FINE_BITS: i32 = 8;
 /// Runs of one call: it ends within a fraction of a second.
 const RUNS: u32 = 1 << 17;
@@ -80,10 +81,16 @@ impl LiveSender {
     /// Has the kernel load the program that sends by the interface `name`.
     ///
     /// # Errors
-    /// No such interface, no privilege, or a kernel that has no live frames is found at the first
-    /// call of [`LiveSender::send`]; a frame shorter than its words; the verifier's message.
+    /// No such interface, or one that frames of programs do not leave by; no privilege; a frame
+    /// shorter than its words; the verifier's message. A kernel that has no live frames is found at
+    /// the first call of [`LiveSender::send`].
     pub fn open(name: &str, config: &LiveConfig) -> io::Result<Self> {
         let index = InterfaceControl::open()?.interface(name).index()?.cast_unsigned();
+        if !transmits(index)? {
+            let words = "frames of a program do not leave by it: a veth's other end needs a \
+                         program of its own, or GRO";
+            return Err(io::Error::other(words));
+        }
         let desk = UmemWords::create(DESK_WORDS, 1)?;
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
         let code = code(config, desk.fd()).ok_or(io::ErrorKind::InvalidInput)?.map_err(nowhere)?;
@@ -175,14 +182,17 @@ fn code(config: &LiveConfig, desk: i32) -> Option<Result<Vec<Instruction>, NoPro
 /// Goes on where a frame is due.
 fn pace(a: &mut Assembler, rate: u64, none: floodwall_bpf::Label) {
     let Some(interval) = (1_000_000_000_u64 << FINE_BITS).checked_div(rate) else { return };
-    let due = a.label();
+    let (first, due) = (a.label(), a.label());
     a.call(Function::MonotonicNanos)
         .compute(Register::R0, Operation::ShiftLeft, FINE_BITS)
         .load(AccessSize::Double, Register::R1, Register::R9, NEXT)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, first)
         .jump_if_reg(Register::R0, JumpCondition::Below, Register::R1, none)
-        .add(Register::R0, -OWED_MAX)
-        .jump_if_reg(Register::R1, JumpCondition::AtLeast, Register::R0, due)
-        .copy(Register::R1, Register::R0);
+        .set_wide(Register::R2, OWED_MAX)
+        .compute_reg(Register::R0, Operation::Subtract, Register::R2)
+        .jump_if_reg(Register::R1, JumpCondition::AtLeast, Register::R0, due);
+    a.place(first);
+    a.copy(Register::R1, Register::R0);
     a.place(due);
     a.set_wide(Register::R2, interval)
         .compute_reg(Register::R1, Operation::Add, Register::R2)

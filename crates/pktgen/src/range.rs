@@ -109,6 +109,15 @@ impl AddrRange {
         self.nth(0)
     }
 
+    /// The last address.
+    #[must_use]
+    pub fn last(self) -> IpAddr {
+        match self {
+            Self::V4(_) | Self::V6(_) => self.nth(u128::MAX),
+            Self::Span(span) => span.last,
+        }
+    }
+
     /// Address number `n`, counted round.
     #[must_use]
     pub fn nth(self, n: u128) -> IpAddr {

@@ -17,16 +17,17 @@ use std::time::Duration;
 use clap::Args;
 use floodwall_base::{IpCidr, MacAddr, Units};
 use floodwall_device::{
-    Device, DeviceKind, DeviceSpec, FirstLineMode, Medium as DeviceMedium, NapiPriority,
-    OpenConfig, station_address,
+    Device, DeviceKind, DeviceSpec, FirstLineMode, LiveSender, Medium as DeviceMedium,
+    NapiPriority, OpenConfig, station_address,
 };
 use floodwall_dispatch::{Clock, entropy};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
-use floodwall_pktgen::{Blast, ClassicScript, Peer, Plan, StationConfig, StationMedium};
+use floodwall_pktgen::{Blast, ClassicScript, Peer, Plan, StationConfig, StationMedium, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Exit;
+use crate::live_flood;
 use crate::output;
 
 const SCRIPT_EXAMPLE: &str = "\
@@ -79,6 +80,10 @@ pub(crate) struct PktgenArgs {
     /// Of xdp: drop what comes back at the interface, uncounted, which leaves the core to sending
     #[arg(long)]
     no_answers: bool,
+    /// Have a program in the kernel make the packets and send them by the interface, where it can:
+    /// one frame with random addresses, ports and numbers (Linux 5.18); else they are sent as usual
+    #[arg(long, requires = "no_answers")]
+    live: bool,
     /// Decides every random address, port and size
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -224,6 +229,8 @@ impl PreparedRun {
         if !fits {
             return Err(format!("{} carries no such frames", self.device));
         }
+        let stream = plan.streams.first().cloned().unwrap_or_default();
+        let mut first = Blast::new(plan.clone()).map_err(|error| told(&error))?;
         let mut blast = Blast::new(plan).map_err(|error| told(&error))?;
         let pool = Pool::new(&PoolConfig::default()).map_err(|error| told(&error))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -232,12 +239,83 @@ impl PreparedRun {
             signal_hook::flag::register(signal, flag).map_err(|error| told(&error))?;
         }
         let length = args.seconds.map(Duration::from_secs);
+        if args.live {
+            let live = LiveRun { name: &self.device.name, stream: &stream, length, stop: &stop };
+            match live.send(&mut first, &pool, &mut random) {
+                Ok(sent) => return report_live(args.json, sent),
+                Err(why) => eprintln!("floodwall pktgen: sent as usual: {why}"),
+            }
+        }
         let linger = Duration::from_millis(args.linger);
         let mut sending =
             SendingRun { device: device.as_mut(), pool: &pool, random, length, linger, stop };
         let ran = sending.run(&mut blast).map_err(|error| told(&error))?;
         report(args.json, &blast, ran)
     }
+}
+
+/// A flood that a program in the kernel makes.
+struct LiveRun<'a> {
+    name: &'a str,
+    stream: &'a Stream,
+    length: Option<Duration>,
+    stop: &'a AtomicBool,
+}
+
+/// Frames, their bytes, and how long it took.
+type LiveSent = (u64, u64, Duration);
+
+impl LiveRun<'_> {
+    /// Sends until all is sent, or it is stopped. `first` makes the frame.
+    fn send(
+        &self,
+        first: &mut Blast,
+        pool: &Pool,
+        random: &mut floodwall_base::Randomness,
+    ) -> Result<LiveSent, String> {
+        let (clock, mut departing) = (Clock::new(), PacketList::new());
+        let (now, mut arrived) = (clock.now(), Burst::new());
+        let (budget, peers) = (Units(64), None);
+        let departing = &mut departing;
+        first.work(&mut Round {
+            now,
+            pool,
+            random,
+            arrived: &mut arrived,
+            departing,
+            budget,
+            peers,
+        });
+        let packet = departing.pop_front().ok_or("no frame was made")?;
+        let mut frame = vec![0; packet.len()];
+        packet.copy_out(0, &mut frame);
+        let config = live_flood::config_of(self.stream, frame)?;
+        let told = |error: io::Error| format!("{}: {error}", self.name);
+        let sender = LiveSender::open(self.name, &config).map_err(told)?;
+        let begun = clock.now();
+        while sender.send().map_err(told)? {
+            let is_over = self.length.is_some_and(|length| clock.now() - begun >= length);
+            if is_over || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        let sent = sender.sent();
+        Ok((sent, sent * config.frame.len() as u64, clock.now() - begun))
+    }
+}
+
+/// Of what the kernel made, only the count is known.
+fn report_live(json: bool, (sent, bytes, ran): LiveSent) -> Result<(), String> {
+    let seconds = ran.as_secs_f64();
+    let rate = if seconds > 0.0 { sent as f64 / seconds } else { 0.0 };
+    if !json {
+        eprintln!("{sent} frames, {bytes} bytes in {seconds:.3} s: {rate:.0} packets/s, live");
+        return Ok(());
+    }
+    let document = serde_json::json!({
+        "sent": sent, "frames": sent, "bytes": bytes, "seconds": seconds, "pps": rate, "live": true,
+    });
+    output::try_print(&format!("{document}\n"))
 }
 
 /// The core that this process is bound to, if it is one.

@@ -32,7 +32,7 @@ const HEADER: usize = 20;
 ///
 /// # Errors
 /// The system's; kernels before 6.3 know no such family.
-pub(super) fn transmits(index: u32) -> io::Result<bool> {
+pub(crate) fn transmits(index: u32) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::GENERIC))?;
