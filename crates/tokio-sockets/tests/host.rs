@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use floodwall_base::Family;
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, MemoryWire, pair};
-use floodwall_packet::{Burst, PacketList, Pool};
+use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use floodwall_tokio_sockets::{
     FloodEvent, FloodKind, HostChangeError, Network, NetworkEvent, TcpListener, TcpStream,
     UdpSocket,
@@ -73,8 +73,103 @@ async fn addresses_routes_and_neighbours_of_both_families_are_shown_and_changed(
         client.send_to(b"?", to).await.unwrap();
         soon(server.recv_from(&mut [0; 8])).await.unwrap();
     }
-    let known: Vec<_> = a.neighbours().await.unwrap().iter().map(|n| n.addr).collect();
-    assert!(known.is_empty() || known.contains(&ip("198.18.0.2")), "{known:?}");
+    // Both are stations of this link.
+    let both = [ip("198.18.0.2"), ip("fd00::2")];
+    soon(async {
+        loop {
+            let known: Vec<_> = a.neighbours().await.unwrap().iter().map(|n| n.addr).collect();
+            if both.iter().all(|addr| known.contains(addr)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+const ROUTER: &str = "fe80::99";
+const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+
+/// A router advertisement (RFC 4861 section 4.2) with a prefix for addresses and a DNS server
+/// (RFC 8106 section 5.1), as an Ethernet frame.
+fn advertisement() -> Vec<u8> {
+    let addr = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let mut icmp = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    icmp.extend([1, 1]);
+    icmp.extend(ROUTER_MAC);
+    // On this link, for addresses; valid for an hour.
+    icmp.extend([3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0]);
+    icmp.extend(addr("2001:db8:7::"));
+    icmp.extend([25, 3, 0, 0, 0, 0, 14, 16]);
+    icmp.extend(addr("2001:db8:7::53"));
+    let length = u16::try_from(icmp.len()).unwrap().to_be_bytes();
+    let ends = [addr(ROUTER), addr("ff02::1")].concat();
+    let pseudo = [&ends[..], &[0, 0], &length, &[0, 0, 0, 58], &icmp].concat();
+    let mut sum: u32 =
+        pseudo.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    icmp[2..4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let link = [&[0x33, 0x33, 0, 0, 0, 1][..], &ROUTER_MAC, &[0x86, 0xdd]].concat();
+    [&link[..], &[0x60, 0, 0, 0], &length, &[58, 255], &ends, &icmp].concat()
+}
+
+/// Nothing is configured: address, route and DNS server come from a router, and the program waits
+/// for them.
+#[tokio::test]
+async fn a_host_that_learns_is_online_once_its_router_has_spoken() {
+    let (here, mut there) = pair(64);
+    let network = soon(Network::builder().attach(here).learns(true).start()).await.unwrap();
+    let early = timeout(Duration::from_millis(300), network.online(Family::V6)).await;
+    assert!(early.is_err(), "no router has spoken");
+    assert!(network.dns_servers().await.unwrap().is_empty());
+    let mut events = network.events().unwrap();
+    // The first look is what later ones are compared with.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let done = Arc::new(AtomicU64::new(0));
+    let over = Arc::clone(&done);
+    let router = std::thread::spawn(move || {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut burst = Burst::new();
+        while over.load(Ordering::Relaxed) == 0 {
+            let mut list = PacketList::new();
+            list.push_back(pool.packet_from(&advertisement()).unwrap());
+            // Once the host has ended its end is gone.
+            let _ = there.transmit(&mut list);
+            // What the host sends is no matter.
+            let _ = there.receive(&pool, &mut burst);
+            burst.drain().for_each(drop);
+            #[expect(clippy::disallowed_methods, reason = "a router that speaks now and then")]
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let online = soon(network.online(Family::V6)).await.unwrap();
+    assert!(online.to_string().starts_with("2001:db8:7:"), "{online}");
+    let addresses = network.addresses().await.unwrap();
+    let learnt = addresses.iter().find(|one| one.address.addr() == online).unwrap();
+    assert!(learnt.learnt && learnt.usable && learnt.valid_for.is_some(), "{learnt:?}");
+    assert_eq!(network.dns_servers().await.unwrap(), [ip("2001:db8:7::53")]);
+    let routes = network.routes().await.unwrap();
+    let default = routes.iter().find(|route| route.prefix.to_string() == "::/0").unwrap();
+    assert_eq!(default.gateway, Some(ip(ROUTER)));
+    let neighbours = network.neighbours().await.unwrap();
+    assert!(neighbours.iter().any(|it| it.addr == ip(ROUTER) && it.is_router), "{neighbours:?}");
+    let added = soon(async {
+        loop {
+            if let Some(NetworkEvent::AddressAdded { address, learnt, .. }) = events.next().await
+                && address.addr() == online
+            {
+                return learnt;
+            }
+        }
+    });
+    assert!(added.await, "and it is told as learnt");
+    assert!(timeout(Duration::from_millis(300), network.online(Family::V4)).await.is_err());
+    // The wire is gone with its other end.
+    network.shutdown().await.unwrap();
+    done.store(1, Ordering::Relaxed);
+    router.join().unwrap();
 }
 
 #[tokio::test]
@@ -120,18 +215,16 @@ async fn events_tell_addresses_floods_and_the_end() {
         }
     });
     assert_eq!(lost.await, "198.18.9.1/24");
-    // A flood of datagrams to a closed port, bounded in number. Its host outlives it: with that
-    // the other end of the cable goes.
-    let b = Arc::new(b);
-    let from = Arc::clone(&b);
+    // A flood of datagrams to a closed port, bounded in number.
     let flood = tokio::spawn(async move {
-        let socket = UdpSocket::bind(&from, "0.0.0.0:0").await.unwrap();
+        let socket = UdpSocket::bind(&b, "0.0.0.0:0").await.unwrap();
         for _ in 0..4000 {
             for _ in 0..16 {
                 let _ = socket.try_send_to(b"flood", "198.18.0.1:9".parse().unwrap());
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        b
     });
     let began = soon(async {
         loop {
@@ -146,7 +239,6 @@ async fn events_tell_addresses_floods_and_the_end() {
     assert_eq!(events.lost(), 0);
     a.shutdown().await.unwrap();
     while soon(events.next()).await.is_some() {}
-    drop(b);
 }
 
 /// Of a device that the program attached, which has no interface of the system's behind it.
