@@ -71,7 +71,8 @@ impl Stack {
         budget: Units,
     ) -> Units {
         let mut left = budget;
-        if self.control.group_gateways.next.is_none() {
+        let gateways = &self.control.group_gateways;
+        if gateways.keeps_all && gateways.next.is_none() {
             self.list_group_gateways();
         }
         while !left.is_zero() && self.group_gateway_deadline().is_some_and(|at| at <= cx.now) {
