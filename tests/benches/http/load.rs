@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::server::Server;
 use crate::talk::{BODIES, Pages};
-use crate::{CLIENTS, network};
+use crate::{clients, network};
 
 /// The report of `wrk` at its end, in one line.
 const SCRIPT: &str = "done = function(summary, latency, requests)
@@ -68,7 +68,8 @@ fn wrk(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
     let script = std::env::temp_dir().join(format!("floodwall-http-{}.lua", std::process::id()));
     std::fs::write(&script, SCRIPT).unwrap();
     let words = format!(
-        "wrk -t1 -c{CLIENTS} -d{seconds}s -s {} {}",
+        "wrk -t1 -c{} -d{seconds}s -s {} {}",
+        clients(),
         script.display(),
         url(server, v6, page)
     );
@@ -79,14 +80,14 @@ fn wrk(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
     let [requests, bytes, 0, 0] = counts[..] else { panic!("{}: {text}", server.name) };
     // Of those that the end cut short, some bytes came.
     let each = Pages::new().answer(page).len() as u64;
-    let whole = requests * each..=(requests + CLIENTS as u64) * each;
+    let whole = requests * each..=(requests + clients() as u64) * each;
     assert!(whole.contains(&bytes), "{}: {text}", server.name);
     requests
 }
 
 fn ab(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
     let words =
-        format!("ab -q -t {seconds} -n {REQUESTS_MAX} -c {CLIENTS} {}", url(server, v6, page));
+        format!("ab -q -t {seconds} -n {REQUESTS_MAX} -c {} {}", clients(), url(server, v6, page));
     let text = client(&words.split(' ').map(str::to_owned).collect::<Vec<_>>(), seconds);
     let of = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -96,7 +97,8 @@ fn ab(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
     assert_eq!(wrong, 0, "{}: {text}", server.name);
     assert_eq!(of("Document Length:"), BODIES[page] as u64, "{}: {text}", server.name);
     let requests = of("Complete requests:");
-    let whole = requests * BODIES[page] as u64..=(requests + CLIENTS as u64) * BODIES[page] as u64;
+    let whole =
+        requests * BODIES[page] as u64..=(requests + clients() as u64) * BODIES[page] as u64;
     assert!(whole.contains(&of("HTML transferred:")), "{}: {text}", server.name);
     requests
 }

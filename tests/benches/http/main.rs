@@ -5,10 +5,10 @@
 //! and apache2-utils). `-- --json` is for programs, `-- --test` runs each once and shortly, a word
 //! picks contestants by name. The servers are processes of one thread each (Floodwall's on tokio
 //! has a worker beside the runtime's thread), alike but for the sockets under them (`talk.rs`), and
-//! wait side by side while another is asked. Load: `wrk` on 32 connections that stay, `ab` with 32
-//! at a time and a new one for each request, both families, bodies of 128 B and 16 KiB. Every
-//! server's bytes are compared first; then the counts of `wrk` and `ab` must report no error and of
-//! exactly so many bytes.
+//! wait side by side while another is asked. Load: `wrk` on 32 connections that stay (or as many as
+//! FLOODWALL_HTTP_CLIENTS says), `ab` with as many at a time and a new one for each request, both
+//! families, bodies of 128 B and 16 KiB. Every server's bytes are compared first; then the counts
+//! of `wrk` and `ab` must report no error and of exactly so many bytes.
 //!
 //! What counts as a server's CPU is the time of all its threads on a core, as the scheduler counts
 //! it. The kernel does the receiving half of its own work in whichever context is at hand, for the
@@ -35,8 +35,10 @@ use std::process::{Command, ExitCode};
 use load::Load;
 use report::Row;
 
-/// Clients at a time.
-pub(crate) const CLIENTS: usize = 32;
+/// Clients at a time, unless [`CLIENTS_NAME`] says otherwise.
+const CLIENTS: usize = 32;
+/// The variable of the environment that sets their number, for the servers too.
+const CLIENTS_NAME: &str = "FLOODWALL_HTTP_CLIENTS";
 /// Interleaved rounds.
 const ROUNDS: usize = 5;
 
@@ -77,6 +79,12 @@ fn main() -> ExitCode {
         None => return go_inside(&args),
     }
     ExitCode::SUCCESS
+}
+
+/// Clients at a time.
+pub(crate) fn clients() -> usize {
+    let set = std::env::var(CLIENTS_NAME).ok().and_then(|number| number.parse().ok());
+    set.unwrap_or(CLIENTS)
 }
 
 /// What this machine lacks.

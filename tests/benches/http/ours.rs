@@ -15,7 +15,7 @@ use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, TcpSettings}
 use floodwall_tokio_sockets::{Network, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::CLIENTS;
+use crate::clients;
 use crate::talk::{Next, PIECE, Pages, Talk};
 
 /// The server as an application of a host.
@@ -81,7 +81,7 @@ impl Application for Web {
         let any: SocketAddr = "[::]:80".parse().unwrap();
         let owner = sockets.tcp_owner()?;
         let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
-        self.open = Some((sockets.tcp_listen(any, &settings, 4 * CLIENTS, owner)?, owner));
+        self.open = Some((sockets.tcp_listen(any, &settings, 4 * clients(), owner)?, owner));
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::load::Load;
-use crate::{CLIENTS, kernel, network, ours, smoltcp_server};
+use crate::{clients, kernel, network, ours, smoltcp_server};
 
 /// One server process, its addresses, and the CPU time that it has used.
 pub(crate) struct Server {
@@ -48,9 +48,9 @@ pub(crate) fn serve(words: &[String]) {
         "plain" => ours::in_slices(device, addresses, false),
         "tokio" => ours::on_tokio(device, addresses),
         // One beside the clients' for the probe for a listener, and one to close.
-        "smoltcp" => smoltcp_server::serve(device, addresses, CLIENTS + 2),
+        "smoltcp" => smoltcp_server::serve(device, addresses, clients() + 2),
         // A socket that still waits for its last ACK has no owner yet.
-        "smoltcp-new" => smoltcp_server::serve(device, addresses, 2 * CLIENTS),
+        "smoltcp-new" => smoltcp_server::serve(device, addresses, 2 * clients()),
         _ => kernel::serve(),
     }
 }
