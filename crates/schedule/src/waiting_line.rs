@@ -6,13 +6,13 @@
 //! prefixes.
 //!
 //! # Under flood
-//! Any sender fills the line. Bound: given with each packet. Worst work per packet: two hashes of a
+//! Any sender fills the line. Bound: given with each packet. Worst work per packet: nine hashes of a
 //! source address. When full: of a prefix that has more than an eighth of the line, the oldest
-//! packet gives way where it is at the front, to a packet of a prefix with less than half as much;
-//! else the new packet is dropped. So real sources with much to send (duplicates, replays,
-//! segments of connections that are gone) do not shut out newcomers of other prefixes. A flood from
-//! forged sources is spread over all cells, and none of them has that much: there newcomers lose as
-//! the flood does. The hash needs no key: to meet a prefix in its cell gains nothing that forging
+//! packet gives way where it is among the eight at the front, to a packet of a prefix with less
+//! than half as much; else the new packet is dropped. So real sources with much to send
+//! (duplicates, replays, segments of connections that are gone) do not shut out newcomers of other
+//! prefixes. A flood from forged sources is spread over all cells, and none of them has that much:
+//! there newcomers lose as the flood does. The hash needs no key: to meet a prefix in its cell gains nothing that forging
 //! its addresses does not.
 
 use floodwall_packet::{PacketBuf, PacketList};
@@ -21,17 +21,21 @@ use floodwall_packet::{PacketBuf, PacketList};
 const PREFIX_CELLS: usize = 256;
 /// A prefix with more than this part of a full line gives way.
 const HEAVY_DIVISOR: usize = 8;
+/// Packets at the front among which one of a heavy prefix is looked for.
+const OLDEST_LOOKED_AT: usize = 8;
 
 /// A queue of waiting packets.
 #[derive(Debug)]
 pub(crate) struct WaitingLine {
     list: PacketList,
     cells: [u16; PREFIX_CELLS],
+    /// The cell that had too many last.
+    heavy: usize,
 }
 
 impl Default for WaitingLine {
     fn default() -> Self {
-        Self { list: PacketList::new(), cells: [0; PREFIX_CELLS] }
+        Self { list: PacketList::new(), cells: [0; PREFIX_CELLS], heavy: 0 }
     }
 }
 
@@ -50,17 +54,35 @@ impl WaitingLine {
         }
         if let Some(count) = self.cells.get_mut(cell) {
             *count = count.saturating_add(1);
+            if usize::from(*count) > most / HEAVY_DIVISOR {
+                self.heavy = cell;
+            }
         }
         self.list.push_back(packet);
         !is_full
     }
 
-    /// Drops the oldest packet for one of that cell, if its prefix has too many.
+    /// Drops one of the oldest packets for one of that cell: the first of a prefix that has too
+    /// many. What is before it stays.
     fn gives_way(&mut self, cell: usize, most: usize) -> bool {
-        let Some(oldest) = self.list.iter().next() else { return false };
         let count = |cell: usize| self.cells.get(cell).map_or(0, |count| usize::from(*count));
-        let (its, ours) = (count(cell_of(oldest)), count(cell));
-        its > most / HEAVY_DIVISOR && ours < its / 2 && self.pop_front().is_some()
+        let ours = count(cell);
+        let is_heavy = |packet: &PacketBuf| {
+            let its = count(cell_of(packet));
+            its > most / HEAVY_DIVISOR && ours < its / 2
+        };
+        // A flood of many prefixes has none that is heavy.
+        let has_heavy = count(self.heavy) > most / HEAVY_DIVISOR;
+        let looks = if has_heavy { OLDEST_LOOKED_AT } else { 1 };
+        let Some(at) = self.list.iter().take(looks).position(is_heavy) else { return false };
+        let mut before = PacketList::new();
+        for packet in (0..at).map_while(|_| self.list.pop_front()) {
+            before.push_back(packet);
+        }
+        let has_gone = self.pop_front().is_some();
+        before.append(&mut self.list);
+        self.list = before;
+        has_gone
     }
 
     /// The oldest packet.
@@ -150,6 +172,23 @@ mod tests {
             let own = cell_of(&packet(&pool, v6, 7, 0));
             let others = prefixes.iter().filter(|it| cell_of(it) != own).count();
             assert_eq!((others, prefixes.len()), (16, 64));
+            assert!(line.cells.iter().all(|count| *count == 0));
+        }
+    }
+
+    /// Newcomers come in groups: the first of a group at the front must not shut out the next group.
+    #[test]
+    fn light_packets_at_the_front_keep_their_places_and_shut_no_newcomer_out() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        for v6 in [false, true] {
+            let mut line = WaitingLine::default();
+            (0..5).for_each(|n| _ = line.push(packet(&pool, v6, 100 + n, 1), 64));
+            (0..100).for_each(|n| _ = line.push(packet(&pool, v6, 7, n), 64));
+            (0..5).for_each(|n| _ = line.push(packet(&pool, v6, 200 + n, 1), 64));
+            let own = cell_of(&packet(&pool, v6, 7, 0));
+            let order: Vec<_> = core::iter::from_fn(|| line.pop_front()).collect();
+            let light: Vec<_> = order.iter().map(|it| cell_of(it) != own).collect();
+            assert_eq!(light, [[true; 5].as_slice(), &[false; 54], &[true; 5]].concat());
             assert!(line.cells.iter().all(|count| *count == 0));
         }
     }
