@@ -18,11 +18,14 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::{IpProtocol, Ipv4Header, Ipv6Header, ethernet};
 
+use crate::callers::replays::{REPLAYS_PER_SECOND, Replays};
 use crate::error::DrillError;
 use crate::honest::{ANSWER_TIMEOUT, SentQuestion};
 use crate::server::TCP_CONNECTIONS;
 use crate::topology;
 use crate::traffic::with;
+
+mod replays;
 
 /// The request of a client of the echo service.
 const ECHO_LINE: &[u8] = b"hello from client\n";
@@ -87,6 +90,10 @@ pub(crate) enum CallPurpose {
     Pipelines,
     /// Sends a request byte by byte.
     Trickles,
+    /// Sends a line, and its frame again and again, beside those that ask.
+    Replays,
+    /// The same beside those that fetch.
+    ReplaysBesideFetches,
 }
 
 impl CallPurpose {
@@ -94,7 +101,9 @@ impl CallPurpose {
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
             Self::Asks if n % 2 == 1 => (topology::WEB_PORT, PAGE_REQUEST),
-            Self::Asks | Self::Drops => (topology::SERVICE_PORT, ECHO_LINE),
+            Self::Asks | Self::Drops | Self::Replays | Self::ReplaysBesideFetches => {
+                (topology::SERVICE_PORT, ECHO_LINE)
+            }
             Self::Fetches => (topology::WEB_PORT, FETCH_REQUEST),
             Self::Holds => (topology::SLOW_PORT, ECHO_LINE),
             Self::Stalls | Self::Drips => (topology::WEB_PORT, GREEDY_REQUEST),
@@ -114,6 +123,7 @@ impl CallPurpose {
             Self::Drips => Some(64),
             Self::Pipelines => Some(20),
             Self::Trickles => Some(50),
+            Self::Replays | Self::ReplaysBesideFetches => Some(topology::FAMILIES.len() as u64),
             Self::Asks | Self::Fetches | Self::Holds | Self::Stalls | Self::Drops => None,
         }
     }
@@ -122,9 +132,16 @@ impl CallPurpose {
     /// aim, those that need some.
     pub(crate) fn victims(self, rate: u64, length: Duration) -> Calling {
         match self {
-            Self::Drips => Calling::per_second(Self::Fetches, rate.min(FETCHES_PER_SECOND), length),
+            Self::Drips | Self::ReplaysBesideFetches => {
+                Calling::per_second(Self::Fetches, rate.min(FETCHES_PER_SECOND), length)
+            }
             _ => Calling::per_second(Self::Asks, rate, length),
         }
+    }
+
+    /// Whether an attacker sends its frame again.
+    pub(crate) const fn is_replay(self) -> bool {
+        matches!(self, Self::Replays | Self::ReplaysBesideFetches)
     }
 
     /// How often a connection of it does something, independent of what happens on it.
@@ -142,11 +159,14 @@ impl CallPurpose {
         let Some(connections) = self.connections() else {
             return Calling::per_second(self, rate * price, length);
         };
-        let count = (connections * price / topology::FAMILIES.len() as u64).max(1);
+        // Replays are more by their rate.
+        let many = if self.is_replay() { 1 } else { price };
+        let count = (connections * many / topology::FAMILIES.len() as u64).max(1);
         // Those that are few are all there soon; places are taken in the first half.
-        let within = if self.every().is_some() { length / 10 } else { length / 2 };
+        let is_soon = self.every().is_some() || self.is_replay();
+        let within = if is_soon { length / 10 } else { length / 2 };
         let gap = within / u32::try_from(count).unwrap_or(u32::MAX);
-        Calling { errand: self, count, gap, length }
+        Calling { errand: self, price, count, gap, length }
     }
 
     /// What its connections are like.
@@ -169,6 +189,8 @@ impl CallPurpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
     pub(crate) errand: CallPurpose,
+    /// At how many times its price an attack comes.
+    price: u64,
     /// Calls of each family.
     count: u64,
     /// Time between two of them.
@@ -182,7 +204,8 @@ impl Calling {
     pub(crate) fn per_second(errand: CallPurpose, rate: u64, length: Duration) -> Self {
         let count = length.as_nanos() * u128::from(rate) / 1_000_000_000;
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        Self { errand, count, gap: Duration::from_nanos(1_000_000_000 / rate.max(1)), length }
+        let gap = Duration::from_nanos(1_000_000_000 / rate.max(1));
+        Self { errand, price: 1, count, gap, length }
     }
 
     /// When the `n`th call of a family is due; the families take turns.
@@ -222,6 +245,7 @@ struct TcpCall {
 /// The TCP clients of one family, on a stack of their own.
 pub(crate) struct Callers {
     stack: Stack,
+    mac: MacAddr,
     owner: u32,
     pub(crate) inbox: Burst,
     calling: Option<(Calling, Instant)>,
@@ -234,6 +258,7 @@ pub(crate) struct Callers {
     heard: [SentQuestion; 2],
     /// What arrives later, where the round trip is long.
     delayed: VecDeque<(Instant, PacketBuf)>,
+    replays: Option<Replays>,
 }
 
 impl Callers {
@@ -262,6 +287,7 @@ impl Callers {
         let owner = stack.sockets(round).tcp_owner().unwrap_or(0);
         Ok(Self {
             stack,
+            mac,
             owner,
             inbox: Burst::new(),
             calling: None,
@@ -271,6 +297,7 @@ impl Callers {
             calls: Vec::with_capacity(CALLS_MAX),
             heard: <[SentQuestion; 2]>::default(),
             delayed: VecDeque::new(),
+            replays: None,
         })
     }
 
@@ -279,6 +306,20 @@ impl Callers {
         (self.calling, self.begun, self.is_late) = (calling, [0; 2], false);
         self.leaves = None;
         self.heard = <[SentQuestion; 2]>::default();
+        let calling = calling.map(|(it, _)| it).filter(|it| it.errand.is_replay());
+        self.replays = calling.map(|it| Replays::new(it.price * REPLAYS_PER_SECOND, it.length));
+    }
+
+    /// Holds frames that are sent again back, or lets them go on.
+    pub(crate) const fn hold(&mut self, held: bool) {
+        if let Some(replays) = &mut self.replays {
+            replays.hold(held);
+        }
+    }
+
+    /// Frames that were sent again.
+    pub(crate) fn replayed(&self) -> u64 {
+        self.replays.as_ref().map_or(0, Replays::sent)
     }
 
     /// What became of the calls, by family.
@@ -323,6 +364,9 @@ impl Callers {
         }
         let spent = self.stack.round(round);
         self.call(round);
+        if let Some(replays) = &mut self.replays {
+            replays.keep(round, self.mac.0, ECHO_LINE);
+        }
         spent
     }
 
@@ -339,6 +383,10 @@ impl Callers {
             spent = spent.plus(self.stack.round(&mut with(round, &mut due)));
         }
         self.call(round);
+        if let Some(replays) = &mut self.replays {
+            replays.keep(round, self.mac.0, ECHO_LINE);
+            replays.send(round);
+        }
         spent.plus(Units(1))
     }
 
@@ -354,7 +402,8 @@ impl Callers {
         let ends = ends.filter(|_| !self.calls.is_empty());
         let arrives = self.delayed.front().map(|(at, _)| *at);
         let stack = self.stack.deadline();
-        [next, lost, acts.flatten(), ends, arrives, stack].into_iter().flatten().min()
+        let replays = self.replays.as_ref().and_then(Replays::deadline);
+        [next, lost, acts.flatten(), ends, arrives, stack, replays].into_iter().flatten().min()
     }
 
     fn acts_by_time(&self) -> bool {

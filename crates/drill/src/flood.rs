@@ -16,7 +16,7 @@ use crate::error::DrillError;
 use crate::{streams, topology};
 
 /// The most that the gate lets through at once.
-const AT_ONCE: u64 = 64;
+pub(crate) const AT_ONCE: u64 = 64;
 /// The longest pause that the gate makes up for.
 const MADE_UP: Duration = Duration::from_millis(4);
 /// How often a slow flood's gate is looked at, at most.
@@ -183,7 +183,7 @@ impl Flooding {
 }
 
 /// Lets so many packets through a second, for a while.
-struct FloodGate {
+pub(crate) struct FloodGate {
     /// Nanoseconds between two packets, in 1/65536: exact enough for any rate.
     gap: u64,
     length: Duration,
@@ -193,13 +193,13 @@ struct FloodGate {
 }
 
 impl FloodGate {
-    fn new(rate: u64, length: Duration) -> Self {
+    pub(crate) fn new(rate: u64, length: Duration) -> Self {
         let gap = (1_000_000_000 << 16) / rate.max(1);
         Self { gap: gap.max(1), length, end: None, paid: Instant::ORIGIN }
     }
 
     /// How many may pass now, at most `most`.
-    fn pass(&mut self, now: Instant, most: u64) -> u64 {
+    pub(crate) fn pass(&mut self, now: Instant, most: u64) -> u64 {
         let (length, mut paid) = (self.length, self.paid);
         let end = *self.end.get_or_insert_with(|| {
             paid = now;
@@ -226,7 +226,7 @@ impl FloodGate {
         Duration::from_nanos(self.gap.div_ceil(1 << 16))
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let Some(end) = self.end else { return Some(Instant::ORIGIN) };
         let next = self.paid + self.nanos().max(GATE_LOOK);
         (next < end).then_some(next)

@@ -90,13 +90,15 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
 
 /// Attacks with connections of their own, in order: name, sentence, errand, and at how many times
 /// its price.
-const ERRANDS: [(&str, &str, CallPurpose, u64); 15] = {
+const ERRANDS: [(&str, &str, CallPurpose, u64); 19] = {
     const TAKES: &str = "answers taken, and never closed: more than there are places";
     const LEAVES: &str = "ends that are never acknowledged: more than there are places";
     const IDLES: &str = "silent connections of two services: more than there are places";
     const DRIPS: &str = "64 web clients that take little of much all the time";
     const PIPELINES: &str = "20 web clients that send requests back to back";
     const TRICKLES: &str = "50 web clients that send a request byte by byte";
+    const REPLAYS: &str = "an old frame of a connection sent again and again";
+    const BESIDE: &str = "the same beside large pages for others";
     [
         (
             "slow accept",
@@ -118,6 +120,10 @@ const ERRANDS: [(&str, &str, CallPurpose, u64); 15] = {
         ("pipelined x4", PIPELINES, CallPurpose::Pipelines, 4),
         ("by bytes", TRICKLES, CallPurpose::Trickles, 1),
         ("by bytes x4", TRICKLES, CallPurpose::Trickles, 4),
+        ("replayed", REPLAYS, CallPurpose::Replays, 1),
+        ("replayed x4", REPLAYS, CallPurpose::Replays, 4),
+        ("beside pages", BESIDE, CallPurpose::ReplaysBesideFetches, 1),
+        ("beside pages x4", BESIDE, CallPurpose::ReplaysBesideFetches, 4),
     ]
 };
 
@@ -230,6 +236,8 @@ impl DrillRun<'_> {
         phase.called = rows(&outcome.seen.called);
         phase.ring_full_honest = outcome.ring_full.0;
         phase.application_share = outcome.share;
+        phase.offered = outcome.seen.flooded;
+        phase.offered_pps = rate(phase.offered, length);
         self.close(phase);
         Ok(outcome.seen.asked)
     }
@@ -525,7 +533,12 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS.into_iter().filter(|_| whole) {
         run.flood(name, what, kind)?;
     }
+    // Replays at four times their price are more than floors are guaranteed beside.
+    let is_too_much = |errand: CallPurpose, price| whole && errand.is_replay() && price > 1;
     for (name, what, errand, price) in ERRANDS {
+        if is_too_much(errand, price) {
+            continue;
+        }
         run.calm(name, what, CallPlan::Beside(errand, price))?;
     }
     if whole {

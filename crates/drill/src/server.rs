@@ -54,6 +54,8 @@ pub struct ServerConfig {
     pub turns_end: bool,
     /// Whether memory is shared fairly between source prefixes.
     pub fair_memory: bool,
+    /// Whether established flows pay for what makes no progress.
+    pub flow_credit: bool,
     /// Workers of the host; on a TAP there is one.
     pub workers: u16,
 }
@@ -73,6 +75,7 @@ impl Default for ServerConfig {
             evicts: true,
             turns_end: true,
             fair_memory: true,
+            flow_credit: true,
             workers: 1,
         }
     }
@@ -107,6 +110,7 @@ impl ServerConfig {
             duplicate_address_detection: false,
             tcp_connections_max: TCP_CONNECTIONS,
             tcp_fair_memory: self.fair_memory,
+            tcp_flow_credit: self.flow_credit,
             accept_redirects: self.accept_redirects,
             reassembly,
             ..StackConfig::default()

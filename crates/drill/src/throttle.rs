@@ -43,7 +43,7 @@ impl Throttle {
     /// For a stretch; it holds nothing back but on a wire: a TAP's queue length is not known, and
     /// its worker's time is the kernel's too.
     pub(crate) fn new(stretch: &TrafficStretch, on_a_wire: bool) -> Self {
-        let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
+        let holds = on_a_wire && !stretch.probes && stretch.floods();
         let asking = stretch.asking.filter(|_| holds);
         Self {
             by_pile: asking.is_some(),

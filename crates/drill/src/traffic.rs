@@ -15,7 +15,7 @@ use floodwall_pktgen::{Blast, Honest};
 use crate::callers::{self, Callers, Calling};
 use crate::error::DrillError;
 use crate::flood::{Flood, Flooding};
-use crate::honest::{QuestionSource, SentQuestion};
+use crate::honest::{CallPlan, QuestionSource, SentQuestion};
 use crate::router;
 use crate::topology::{self, TopologyHost};
 
@@ -30,6 +30,12 @@ pub(crate) struct TrafficStretch {
 }
 
 impl TrafficStretch {
+    /// Whether packets are sent at a rate, beside what honest clients send.
+    pub(crate) fn floods(&self) -> bool {
+        let is_replay = |asking: QuestionSource| matches!(asking.calls, CallPlan::Beside(errand, _) if errand.is_replay());
+        self.flood.is_some() || self.asking.is_some_and(is_replay)
+    }
+
     /// How long packets are meant to be sent.
     pub(crate) fn length(&self) -> Duration {
         let asking = self.asking.map(|asking| asking.length);
@@ -139,7 +145,8 @@ impl TrafficSource {
     }
 
     /// Holds the flood back, or lets it go on; honest clients go on in any case.
-    pub(crate) const fn hold_flood(&mut self, held: bool) {
+    pub(crate) fn hold_flood(&mut self, held: bool) {
+        self.callers.iter_mut().flatten().for_each(|callers| callers.hold(held));
         if let Some(flooding) = &mut self.flooding {
             flooding.hold(held);
         }
@@ -166,9 +173,10 @@ impl TrafficSource {
         if let [Some(honest), _] = &self.callers {
             seen.called = honest.heard().clone();
         }
+        seen.flooded = self.callers.iter().flatten().map(Callers::replayed).sum();
         seen.returned = self.returned_to_router() - self.returned_before;
         if let Some(flooding) = &self.flooding {
-            seen.flooded = flooding.frames();
+            seen.flooded += flooding.frames();
             seen.returned += flooding.returned();
         }
         seen

@@ -78,9 +78,9 @@ fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
         ];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 35);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 37);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
-        assert!(report.phases.iter().take(33).all(|phase| asked(phase) == 20), "{report}");
+        assert!(report.phases.iter().take(35).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
     }
 }
@@ -193,6 +193,10 @@ fn beside_connections(server: ServerConfig) -> (Vec<(&'static str, f64)>, u64) {
         (phase.name, shares.fold(1.0, f64::min))
     };
     let attacks = report.phases.iter().filter(|phase| !phase.called.is_empty());
+    // So many a second are one price.
+    let replayed = |phase: &&floodwall_drill::PhaseReport| phase.offered > 0;
+    let rates = report.phases.iter().filter(replayed).map(|phase| phase.offered_pps / 800_000);
+    assert_eq!(rates.collect::<Vec<_>>(), [1, 4, 1, 4], "{report}");
     (attacks.map(share).collect(), report.worker.run_nanos)
 }
 
@@ -215,6 +219,10 @@ fn each_mechanism_against_few_real_connections_can_be_seen_failing() {
     let server = ServerConfig { fair_memory: false, ..ServerConfig::default() };
     let (shares, _) = beside_connections(server);
     assert_eq!(lost_beside(&shares), ["drips x4"], "{shares:?}");
+    // Replays of an established flow that cost it nothing.
+    let server = ServerConfig { flow_credit: false, ..ServerConfig::default() };
+    let (shares, _) = beside_connections(server);
+    assert_eq!(lost_beside(&shares), ["replayed x4", "beside pages x4"], "{shares:?}");
     // No end of a service's turn.
     let server = ServerConfig { turns_end: false, ..ServerConfig::default() };
     let (_, longest) = beside_connections(server);

@@ -354,8 +354,12 @@ fn tcp(
         return None;
     }
     let connections_max = config.tcp_connections_max;
-    let fair_memory = config.tcp_fair_memory;
-    let settings = TcpConfig { connections_max, fair_memory, ..TcpConfig::default() };
+    let settings = TcpConfig {
+        connections_max,
+        fair_memory: config.tcp_fair_memory,
+        flow_credit: config.tcp_flow_credit,
+        ..TcpConfig::default()
+    };
     let mut set = ConnectionTable::new(settings, CookieMoment::simulated(now), random);
     set.steer(steering, worker);
     if !config.interfaces.is_empty() && config.interfaces.iter().all(|i| i.checksum_offload) {

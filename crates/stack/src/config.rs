@@ -120,6 +120,9 @@ pub struct StackConfig {
     /// Whether TCP's packet memory is shared fairly between source prefixes; where false, whichever
     /// connection takes memory first keeps it.
     pub tcp_fair_memory: bool,
+    /// Whether expected TCP segments without progress cost tokens of their flow and prefix under
+    /// pressure; where false, replays of real connections go before newcomers.
+    pub tcp_flow_credit: bool,
     /// Maximum number of ping sockets.
     pub ping_sockets_max: usize,
     /// Maximum number of raw sockets, [`limits::RAW_SOCKETS_MAX`] at most. 0 disables them: a raw
@@ -173,6 +176,7 @@ impl Default for StackConfig {
             udp_fair_drop: true,
             tcp_connections_max: 0,
             tcp_fair_memory: true,
+            tcp_flow_credit: true,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),

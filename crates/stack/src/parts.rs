@@ -142,6 +142,8 @@ impl ShardContext {
 pub(crate) struct BurstState {
     /// What triage notes of a burst.
     pub(crate) triage: Cell<Option<Box<TriageScratch>>>,
+    /// When the last round was.
+    pub(crate) at: Instant,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
@@ -174,6 +176,7 @@ impl Default for BurstState {
     fn default() -> Self {
         Self {
             triage: Some(Box::default()).into(),
+            at: Instant::ORIGIN,
             more_arrives: false,
             follow: GroFlow::default(),
             predicted: Self::NO_CONNECTION,

@@ -1,7 +1,8 @@
 //! Triage: classifies packets as established, unverified or refusable before any work is spent on
 //! them.
 //!
-//! Called by the dispatcher's gate for a burst, under pressure only; read-only, no counter moves.
+//! Called by the dispatcher's gate for a burst, under pressure only; no counter moves, and nothing
+//! is written but the tokens of TCP's flows.
 //! Established is what connected sockets wait for, what peers that a socket has answered send
 //! (`recent_peers.rs`), segments that TCP connections expect and handshakes that complete
 //! (`tcp/src/table/triage.rs`), replies of neighbours that we solicited, requests of those that
@@ -462,7 +463,8 @@ fn segment(
 ) -> Option<TriageLook> {
     let family = if ends.0.is_ipv4() { Family::V4 } else { Family::V6 };
     let set = &stack.tcp.as_ref()?.set;
-    match set.triage(ends, interface.index, body.get(..len).unwrap_or(body), len) {
+    let bytes = body.get(..len).unwrap_or(body);
+    match set.triage(ends, interface.index, (bytes, len), stack.burst.at) {
         None | Some(Triage::Rejectable) if stack.sockets.raw.hears(family, IpProtocol::TCP) => {
             Some(TriageLook::Is(Triage::Unknown))
         }

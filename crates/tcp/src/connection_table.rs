@@ -36,6 +36,7 @@ use crate::delayed_ack::DelayedAcks;
 use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
+use crate::flow_credit::FlowCredits;
 use crate::id::{ConnectionId, StaleHandle};
 use crate::isn::IsnSecret;
 use crate::listener::ListenerTable;
@@ -161,6 +162,8 @@ pub struct ConnectionTable<H = SynCache> {
     pub(crate) ledgers: PlaceLedgers,
     /// Connections that are being evicted.
     pub(crate) leaving: usize,
+    /// What connections may cost under pressure.
+    pub(crate) credits: FlowCredits,
     /// The memory of some connection has grown since the last check.
     grew: bool,
     /// Connections that ended abnormally.
@@ -207,6 +210,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
             demux: ConnectionTableIndex::new(max),
             ports: PortCounts::default(),
             flow_key: half_open.flow_key(),
+            credits: FlowCredits::new(
+                if config.flow_credit { max } else { 0 },
+                half_open.flow_key(),
+            ),
             latest: 0,
             hashed: (NO_FLOW, half_open.flow_key().flow(&NO_FLOW)),
             timers: PlaceTimers::new(max, now),

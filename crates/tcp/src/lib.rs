@@ -18,6 +18,7 @@ mod ecn;
 mod error;
 mod events;
 mod flow_admission;
+mod flow_credit;
 mod id;
 mod input;
 mod listener;

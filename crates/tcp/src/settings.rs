@@ -205,6 +205,9 @@ pub struct TcpConfig {
     /// and where memory is short connections of the prefixes that hold most are reset. Where false,
     /// whichever connection takes memory first keeps it.
     pub fair_memory: bool,
+    /// Whether expected segments without progress cost tokens of their flow and prefix under
+    /// pressure. Where false, replays of real connections go before newcomers.
+    pub flow_credit: bool,
     /// The duration of TIME-WAIT: twice the maximum segment lifetime (2 MSL).
     pub time_wait: Duration,
 }
@@ -219,6 +222,7 @@ impl Default for TcpConfig {
             time_waits_max: limits::TCP_TIME_WAITS,
             memory_bytes: u64::MAX,
             fair_memory: true,
+            flow_credit: true,
             time_wait: limits::TCP_TIME_WAIT,
         }
     }

@@ -14,6 +14,7 @@ use crate::round_context::RoundContext;
 impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
+        self.burst.at = *now;
         let tapped = self.tap_begin(*now, arrived.iter(), departing.len());
         let peers = peers.as_mut().map(Peers::again);
         let mut cx = RoundContext { now: *now, pool, random, departing, peers };

@@ -1,22 +1,25 @@
 //! Triage: classifies a segment before any work is spent on it: of an established peer, of an
 //! unverified source, or unmatched.
 //!
-//! Called by the stack's triage under pressure; writes nothing, counts nothing, verifies no
-//! checksum. A segment is classified as established if it is what a connection of ours waits for,
-//! sequence and acknowledgment numbers included, or if it acknowledges a SYN-ACK or a cookie: both
-//! require packets received from us, so that a flood cannot forge it. SYNs are always unverified.
+//! Called by the stack's triage under pressure; counts nothing, verifies no checksum. A segment is
+//! classified as established if it is what a connection of ours waits for, sequence and
+//! acknowledgment numbers included, or if it acknowledges a SYN-ACK or a cookie: both require
+//! packets received from us, so that a flood cannot forge it. Of a connection, what makes no
+//! progress is established as long as there are tokens for it (`flow_credit.rs`); they are all that
+//! is written here. SYNs are always unverified.
 //! Invariant: a segment that is unmatched here is refused by `intake.rs` and `handshake.rs`. RFC
 //! 9293 sections 3.10.7.1 to 3.10.7.4; the tolerance for old segments is that of RFC 5961.
 
 use core::net::IpAddr;
 
-use floodwall_base::{FlowKey, IfIndex, Seq};
+use floodwall_base::{FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::Triage;
 use floodwall_syncache::{HalfOpen, HandshakeAck, SegmentKind};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFlags, TcpHeader, header_len};
 
 use crate::connection::Connection;
 use crate::connection_table::ConnectionTable;
+use crate::flow_credit::{FlowPosition, FlowReach};
 use crate::segment::Segment;
 use crate::state::TcpState;
 use crate::table::intake::{flow_between, zone_of};
@@ -26,15 +29,16 @@ use crate::table::intake::{flow_between, zone_of};
 const OLD_DISTANCE: u32 = 1 << 20;
 
 impl<H: HalfOpen> ConnectionTable<H> {
-    /// Classifies a segment of `len` bytes that begins with `bytes`, the contiguous part of it.
+    /// Classifies a segment of `len` bytes that begins with `bytes`, the contiguous part of it, at
+    /// `now`.
     /// `None` where they are too few or malformed.
     #[must_use]
     pub fn triage(
         &self,
         (src_addr, dst_addr): (IpAddr, IpAddr),
         iface: IfIndex,
-        bytes: &[u8],
-        len: usize,
+        (bytes, len): (&[u8], usize),
+        now: Instant,
     ) -> Option<Triage> {
         let fixed: &[u8; HEADER_LEN] = bytes.first_chunk()?;
         let whole = header_len(fixed).filter(|header| *header <= len)?;
@@ -48,10 +52,22 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let text = (len - whole) as u32;
         if let Some(index) = self.find(&flow) {
-            let expected = self.at(index).is_some_and(|it| is_expected(it, &header, text));
+            let expected = self.is_expected_of(index, &header, text, now);
             return Some(if expected { Triage::Established } else { Triage::Unknown });
         }
         Some(self.unclaimed_triage(&flow, iface, &header))
+    }
+
+    /// Whether the connection at `index` expects such a segment, and has a token for it.
+    fn is_expected_of(&self, index: u32, header: &TcpHeader<'_>, text: u32, now: Instant) -> bool {
+        let Some(place) = self.places.get(index as usize) else { return false };
+        let Some(connection) = &place.connection else { return false };
+        if !is_expected(connection, header, text) {
+            return false;
+        }
+        let peer = connection.flow.remote.ip();
+        let progress = progress(connection, header, text);
+        self.credits.grants((index, place.generation), peer, progress, now)
     }
 
     fn unclaimed_triage(&self, flow: &FlowKey, iface: IfIndex, header: &TcpHeader<'_>) -> Triage {
@@ -74,6 +90,22 @@ impl<H: HalfOpen> ConnectionTable<H> {
             SegmentKind::SynAck | SegmentKind::Odd => Triage::Rejectable,
         }
     }
+}
+
+/// How far a connection has come, and how far such a segment takes it, which it expects.
+fn progress(
+    connection: &Connection,
+    header: &TcpHeader<'_>,
+    text: u32,
+) -> (FlowPosition, FlowReach) {
+    let (snd, rcv) = (&connection.snd, &connection.rcv);
+    let flags = header.flags();
+    let ends = flags.contains(TcpFlags::FIN) || flags.contains(TcpFlags::RST);
+    let at = FlowReach { end: rcv.nxt, ack: snd.una };
+    // With the FIN behind the window.
+    let ahead = (rcv.window().saturating_add(u32::from(ends)), snd.nxt.since(snd.una));
+    let to = FlowReach { end: Seq(header.seq()) + text + u32::from(ends), ack: Seq(header.ack()) };
+    (FlowPosition { at, ahead }, to)
 }
 
 /// Whether a connection expects such a segment: text or a flag at the window's left edge, within
