@@ -20,7 +20,7 @@ use crate::congestion::CongestionControl;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST};
+use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST, SMALL_PIECE, SMALL_TRUE_BYTES, Scarcity};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
@@ -490,7 +490,8 @@ impl Connection {
             let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
             let twice = bytes(window).saturating_mul(2);
             // Before its first window the peer has refused nothing.
-            let (wanted, least) = if self.snd.is_scarce && self.snd.wnd_max > 0 {
+            let is_scarce = self.snd.scarcity != Scarcity::None;
+            let (wanted, least) = if is_scarce && self.snd.wnd_max > 0 {
                 (twice.min(bytes(self.snd.wnd).saturating_add(FRAME_TRUE_BYTES)), FRAME_TRUE_BYTES)
             } else {
                 (twice, HALF_LIMIT_FIRST)
@@ -501,7 +502,11 @@ impl Connection {
         };
         let limit = limit.min(self.rcv.send_allowed);
         // Where nothing is in flight no acknowledgment would notify the program of room.
-        if self.snd.nxt == self.snd.una { limit.max(FRAME_TRUE_BYTES) } else { limit }
+        match (self.snd.nxt == self.snd.una, self.snd.scarcity) {
+            (true, Scarcity::NoFrame) => limit.max(SMALL_TRUE_BYTES),
+            (true, _) => limit.max(FRAME_TRUE_BYTES),
+            (false, _) => limit,
+        }
     }
 
     /// Whether less than a third of the send buffer is free, or of its first size where it has
@@ -615,6 +620,7 @@ impl Connection {
         let chunk = self.mss() as usize;
         let limit = self.send_limit();
         let room = self.wishes.room(self.snd.unsent(), self.mss());
+        let room = if limit < FRAME_TRUE_BYTES { room.min(SMALL_PIECE) } else { room };
         let fits = bytes.get(..room).unwrap_or(bytes);
         let taken = self.snd.write(fits, chunk.max(128), limit, cx.pool);
         self.wishes.writes(more);

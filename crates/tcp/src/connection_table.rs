@@ -407,7 +407,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.fit(lend.pool);
         let allowance = self.memory.allowance(index);
         (connection.rcv.allowed, connection.rcv.send_allowed) = (allowance.receive, allowance.send);
-        connection.snd.is_scarce = allowance.is_scarce;
+        connection.snd.scarcity = allowance.scarcity;
         let full = self.memory.is_full(index);
         let places = PlacesUsed { used: self.demux.len(), places: self.config.connections_max };
         let flags = (full, self.partial);
@@ -608,7 +608,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     fn relieve_now(&mut self, lend: &mut TcpContext<'_>) {
         for _ in 0..TCP_MEMORY_ENDED_MAX {
-            let Some(index) = self.memory.victim(lend.now) else { break };
+            let Some(index) = self.memory.next_victim(lend.now) else { break };
             if let Some(connection) = self.at_mut(index) {
                 connection.abort(ConnectionError::Aborted);
                 lend.counters.count(Counter::TcpExtTCPAbortOnMemory);

@@ -36,8 +36,9 @@
 //!
 //! Those that hold more than their share are throttled before they are candidates: nothing is
 //! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet:
-//! a send buffer takes what is free, or a part of the excess, and one frame where nothing of it is
-//! in flight. So a download that turns over is not reset because others take their share at once.
+//! a send buffer takes what is free, and where nothing of it is in flight one frame, or a small one
+//! where no frame is free: the excess has room for hundreds of these. So a download that turns over
+//! is not reset because others take their share at once.
 //!
 //! A connection is ended in three cases. Where memory is crowded, one that holds more than
 //! [`HALF_FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix
@@ -69,11 +70,14 @@ use floodwall_base::limits::{
 };
 use floodwall_base::{HashKey, IndexLists, Instant};
 use floodwall_fair::{ShareId, Shares};
-use floodwall_packet::Pool;
+use floodwall_packet::{Pool, SMALL_BYTES};
 use floodwall_sync::prefetch;
 
 /// True bytes of a frame: one full Ethernet segment.
 pub(crate) const FRAME_TRUE_BYTES: u32 = 2048 + 128;
+/// True bytes of a small frame, and bytes that fit one behind the headers.
+pub(crate) const SMALL_TRUE_BYTES: u32 = SMALL_BYTES as u32 + 128;
+pub(crate) const SMALL_PIECE: usize = 128;
 /// True bytes that each half of a connection may always hold.
 pub(crate) const HALF_FLOOR: u32 = 2 * FRAME_TRUE_BYTES;
 /// The part of the free memory that a half of a connection may hold.
@@ -147,9 +151,20 @@ pub(crate) struct ConnectionAllowance {
     pub(crate) receive: u32,
     /// True bytes of its send half.
     pub(crate) send: u32,
+    pub(crate) scarcity: Scarcity,
+}
+
+/// How much memory there is for what a connection sends.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Scarcity {
+    /// Enough.
+    #[default]
+    None,
     /// Several prefixes hold memory, and not little: hardly anything may wait that the peer's
     /// window does not permit to be sent.
-    pub(crate) is_scarce: bool,
+    Scarce,
+    /// The same, and no frame is left: where nothing is in flight a small one may be sent.
+    NoFrame,
 }
 
 /// The memory accounting of all connections of a shard.
@@ -168,6 +183,8 @@ pub(crate) struct ConnectionMemory {
     held: u64,
     /// Memory is short, and a prefix with less than its fair share has grown since the last relief.
     contested: bool,
+    /// The last round in which a search for a connection to end found none.
+    in_vain: Instant,
     /// Whether prefixes are guaranteed their fair share.
     is_fair: bool,
     holders: Box<[MemoryHolder]>,
@@ -196,6 +213,7 @@ impl ConnectionMemory {
             frames: None,
             held: 0,
             contested: false,
+            in_vain: Instant::FAR,
             is_fair: true,
             holders,
             shares,
@@ -371,7 +389,7 @@ impl ConnectionMemory {
     pub(crate) fn allowance(&self, index: u32) -> ConnectionAllowance {
         if self.held < self.little {
             let both = self.allowed_of_little;
-            return ConnectionAllowance { receive: both, send: both, is_scarce: false };
+            return ConnectionAllowance { receive: both, send: both, scarcity: Scarcity::None };
         }
         self.allowance_of_share(index)
     }
@@ -392,7 +410,7 @@ impl ConnectionMemory {
         let bytes = |allowed| u32::try_from(allowed).unwrap_or(u32::MAX);
         let receive = bytes(of_free.max(missing)).max(HALF_FLOOR);
         if share.is_none() {
-            return ConnectionAllowance { receive, send: receive, is_scarce: false };
+            return ConnectionAllowance { receive, send: receive, scarcity: Scarcity::None };
         }
         // What is missing falls with what the connection holds itself.
         let weight = self.weight_of(index);
@@ -400,9 +418,11 @@ impl ConnectionMemory {
         let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
         let unshared = free.saturating_sub(kept) * SEND_PART;
         // It promises nothing, and so waits for what others give back.
-        let there_is = weight.saturating_add(free.max(self.reserved(index)));
+        let there_is = weight.saturating_add(free);
+        let has_frame = free >= u64::from(FRAME_TRUE_BYTES);
+        let scarcity = if has_frame { Scarcity::Scarce } else { Scarcity::NoFrame };
         let send = of_free.max(of_share).max(unshared).min(there_is);
-        ConnectionAllowance { receive, send: bytes(send), is_scarce: true }
+        ConnectionAllowance { receive, send: bytes(send), scarcity }
     }
 
     const fn has_plenty(&self) -> bool {
@@ -423,8 +443,8 @@ impl ConnectionMemory {
         (prefixes >= 2 && self.is_fair).then(|| (self.shared() / prefixes, held))
     }
 
-    /// What the prefix of the connection at `index` may take where nothing is free: up to a part of
-    /// what is left of the excess, so that any number of prefixes leave some.
+    /// What the prefix of the connection at `index` may receive where nothing is free: up to a part
+    /// of what is left of the excess, so that any number of prefixes leave some.
     fn reserved(&self, index: u32) -> u64 {
         (self.left_of_excess() / RESERVED_DIVISOR).saturating_sub(self.prefix_weight(index))
     }
@@ -488,8 +508,19 @@ impl ConnectionMemory {
         self.held > self.limit && self.held - self.limit > self.excess()
     }
 
+    /// The connection to end, if any. A search reads some hundred connections, so a round has one
+    /// in vain at most, unless more is held than allowed.
+    pub(crate) fn next_victim(&mut self, now: Instant) -> Option<u32> {
+        if self.in_vain == now && !self.is_exceeded() {
+            return None;
+        }
+        let found = self.victim(now);
+        self.in_vain = if found.is_none() { now } else { Instant::FAR };
+        found
+    }
+
     /// The connection to end, if any.
-    pub(crate) fn victim(&mut self, now: Instant) -> Option<u32> {
+    fn victim(&mut self, now: Instant) -> Option<u32> {
         if !self.is_crowded() || !self.is_fair && !self.is_exceeded() {
             return None;
         }

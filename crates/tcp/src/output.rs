@@ -20,6 +20,7 @@ use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::delayed_ack::DELAYED_ACK_TIME;
+use crate::memory::Scarcity;
 use crate::pseudo_header::pseudo_header;
 use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
@@ -246,6 +247,7 @@ impl Connection {
             && self.probe.is_none()
             && self.error.is_none()
             && !self.wishes.is_particular()
+            && self.snd.scarcity != Scarcity::NoFrame
             && (self.nodelay || !self.snd.has_short_outstanding())
             && len <= room
             && len <= self.snd.usable()

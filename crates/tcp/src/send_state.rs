@@ -17,6 +17,7 @@ use floodwall_checksum::InternetSum;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_sync::prefetch;
 
+use crate::memory::Scarcity;
 use crate::queue::{BORROWED_MAX, ByteQueue};
 
 /// The send half of a connection: sequence variables, window and send queue.
@@ -46,8 +47,8 @@ pub(crate) struct SendState {
     pub(crate) fin: bool,
     /// The FIN was sent, and is counted in `nxt`.
     pub(crate) fin_sent: bool,
-    /// Several prefixes hold memory, and not little (`memory.rs`).
-    pub(crate) is_scarce: bool,
+    /// How much memory there is for it (`memory.rs`).
+    pub(crate) scarcity: Scarcity,
     /// Sent and not acknowledged.
     sent: ByteQueue<true>,
     /// Not sent yet.
@@ -69,7 +70,7 @@ impl SendState {
             shift: 0,
             fin: false,
             fin_sent: false,
-            is_scarce: false,
+            scarcity: Scarcity::None,
             sent: ByteQueue::new(),
             unsent: ByteQueue::new(),
         }

@@ -218,21 +218,27 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
     }
 }
 
-/// Its buffer is larger than its share when 120 readers of 30 prefixes begin to take theirs at
-/// once, and takes up to a second to drain: it was reset at once.
+/// Its buffer is larger than its share when 120 or 300 readers of 30 prefixes begin to take theirs
+/// at once, and takes up to a second to drain: it was reset at once.
 #[test]
 fn a_download_that_holds_more_than_its_share_is_throttled_to_it_and_not_reset() {
     const PREFIXES: u16 = 30;
     for family in FAMILIES {
-        for (taking, rate) in [(Taking::Late, FAST), (Taking::Buffered, 1000)] {
+        for (count, taking, rate) in [
+            (120, Taking::Late, FAST),
+            (120, Taking::Buffered, 1000),
+            (300, Taking::Late, FAST),
+            (300, Taking::Buffered, 1000),
+        ] {
             let world = World::new(vec![http()]);
             let share = world.tcp_memory() / 4 * 3 / (u64::from(PREFIXES) + 1);
-            let readers = (120, PREFIXES, taking);
+            let readers = (count, PREFIXES, taking);
             let Outcome { late, is_reset, resets, .. } =
                 download_from(world, family, readers, (6000, 0), rate);
             // A segment of 1,400 bytes takes 2,176 with its frame.
             let permitted = share * 1400 / 2176 * (MILLIS / 2) / TRIP_MS;
-            let what = format!("{family:?} {taking:?}: {late} of {permitted}, {resets} resets");
+            let what =
+                format!("{family:?} {count} {taking:?}: {late} of {permitted}, {resets} resets");
             assert!(!is_reset && late * 10 >= permitted * 9, "{what}");
         }
     }

@@ -289,8 +289,10 @@ fn what_others_take_at_once_waits_for_what_drains() {
     memory.join(300, peer(9));
     memory.note(300, 850_000, at(0));
     for index in 0..300 {
-        let send = memory.allowance(index).send;
-        memory.note(index, send, at(1));
+        // Where nothing is in flight it may always send something.
+        let ConnectionAllowance { send, scarcity, .. } = memory.allowance(index);
+        let least = if scarcity == Scarcity::NoFrame { SMALL_TRUE_BYTES } else { FRAME_TRUE_BYTES };
+        memory.note(index, send.max(least), at(1));
         assert!(!memory.is_exceeded(), "after {index}");
     }
     // Neither of what they may send nor of what they receive.
@@ -318,4 +320,21 @@ fn a_connection_that_was_ended_is_not_found_again() {
         memory.quit(0);
     }
     assert_eq!(memory.held(), 680_000);
+}
+
+#[test]
+fn a_search_in_vain_is_the_last_of_its_round_unless_too_much_is_held() {
+    let mut memory = memory(MEGABYTE, 3);
+    memory.join(2, peer(2));
+    memory.note(0, 950_000, at(0));
+    memory.relieved();
+    assert_eq!(memory.next_victim(at(5000)), None, "no other prefix needs any");
+    memory.note(2, 5000, at(5000));
+    assert_eq!(memory.next_victim(at(5000)), None, "it was looked for in this round");
+    assert_eq!(memory.next_victim(at(5001)), Some(0));
+    memory.relieved();
+    assert_eq!(memory.next_victim(at(5002)), None);
+    memory.note(2, (MEGABYTE / 4) as u32, at(5002));
+    assert!(memory.is_exceeded());
+    assert_eq!(memory.next_victim(at(5002)), Some(0));
 }
