@@ -1,8 +1,10 @@
 //! Few real connections, of stock Linux clients of one network, against `floodwall run` with its
-//! default settings, while clients of another network connect and talk.
+//! default settings, or a program with tokio listeners, while clients of another network connect
+//! and talk.
 //!
-//! By default each attack has the price that once worked, against one worker; `FLOODWALL_DEEP=1`
-//! adds four times the price, and both against two workers.
+//! By default each attack has the price that once worked, against one worker of `run`, and against
+//! two workers of the program; `FLOODWALL_DEEP=1` adds four times the price, and all against one
+//! worker and two.
 //!
 //! Claims of every test here: of the others' new connections 99 % are answered, their established
 //! ones get at least 90 % of their bytes back, no turn is known to be longer than the tests tell,
@@ -22,11 +24,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
+use self::program::Program;
 use crate::command::ip;
 use crate::instance::Instance;
 use crate::link::{Kind, give_v6};
 use crate::namespace::{inside_then_alone, is_deep, pause, set, skip, tell};
 use crate::site::{ETH, Host, Site};
+
+mod program;
+mod programs;
 
 /// Ours, of both families.
 const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
@@ -109,20 +115,62 @@ fn goes_on(began: Instant, time: Duration, asked: &AtomicUsize) -> bool {
     took < time || asked.load(Ordering::Relaxed) < ASKED_LEAST && took < ATTACK_MAX
 }
 
+/// What is attacked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ServerKind {
+    /// `floodwall run`.
+    Run,
+    /// A program with tokio listeners.
+    Tokio,
+}
+
+/// The attacked host.
+enum Server {
+    Run(Instance),
+    Tokio(Program),
+}
+
+impl Server {
+    fn start(site: &Site, kind: ServerKind, workers: usize) -> Option<Self> {
+        if kind == ServerKind::Tokio {
+            return Program::start(site, workers).map(Self::Tokio);
+        }
+        let flags = match workers {
+            1 => FLAGS.to_owned(),
+            workers => format!("{FLAGS} --workers {workers}"),
+        };
+        Instance::start(site, Kind::Tap, &flags).map(Self::Run)
+    }
+
+    fn stat(&self) -> Value {
+        match self {
+            Self::Run(instance) => instance.stat(),
+            Self::Tokio(program) => program.stat(),
+        }
+    }
+
+    fn end(self) {
+        match self {
+            Self::Run(instance) => _ = instance.end(),
+            Self::Tokio(program) => program.end(),
+        }
+    }
+}
+
 /// One link with us, attackers, and honest clients of another network.
 struct Scene {
-    instance: Instance,
+    server: Server,
     attacker: Host,
     honest: Host,
 }
 
 impl Scene {
     fn set_up() -> Option<Self> {
-        Self::with_workers(1, MANY)
+        Self::with(ServerKind::Run, 1, MANY)
     }
 
     /// For an attack that holds so many connections.
-    fn with_workers(workers: usize, held: usize) -> Option<Self> {
+    fn with(kind: ServerKind, workers: usize, held: usize) -> Option<Self> {
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         let most = Some(most.max(held as u64 + 500));
         if setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_err() {
@@ -133,12 +181,8 @@ impl Scene {
         let [attacker, honest] = [9, 3].map(|number| site.host_of_own_network(number));
         // Four times as many as there are places need more ports than a client usually has.
         attacker.inside(|| set("net/ipv4/ip_local_port_range", "1024 65535"));
-        let flags = match workers {
-            1 => FLAGS.to_owned(),
-            workers => format!("{FLAGS} --workers {workers}"),
-        };
-        let instance = Instance::start(&site, Kind::Tap, &flags)?;
-        let scene = Self { instance, attacker, honest };
+        let server = Server::start(&site, kind, workers)?;
+        let scene = Self { server, attacker, honest };
         // Our addresses are tentative for a second.
         for ours in OURS {
             let ping = || scene.honest.is_answered(ours);
@@ -157,7 +201,7 @@ impl Scene {
             is_over.store(true, Ordering::Relaxed);
             honest.join().unwrap()
         });
-        let stat = self.instance.stat();
+        let stat = self.server.stat();
         let slow = |worker: &&Value| worker["facts"]["longest_turn_processor_ns"].as_u64();
         let worker = stat["workers"].as_array().and_then(|all| all.iter().max_by_key(slow));
         let turn = |name: &str| worker.and_then(|it| it["facts"][name].as_u64()).unwrap_or(0);
@@ -216,163 +260,183 @@ struct Attack<'a> {
     asked: &'a AtomicUsize,
 }
 
-/// A test of one attack: how many connections it holds at the price that once worked, what it
-/// does, and what must be counted for it, given how many each worker has of them.
-fn withstand(held: usize, attack: fn(&Attack<'_>), judge: fn(&Value, usize)) {
+/// One attack: how many connections it holds at the price that once worked, what it does, and what
+/// must be counted for it, given how many each worker has of them.
+struct AttackPlan {
+    held: usize,
+    attack: fn(&Attack<'_>),
+    judge: fn(&Value, usize),
+}
+
+fn withstand(plan: &'static AttackPlan) {
     let scenes = [(1, 1), (4, 1), (1, 2), (4, 2)];
     for (price, workers) in scenes.into_iter().take(if is_deep() { 4 } else { 1 }) {
-        tell(&format!("{price} times its price, {workers} workers:"));
-        withstand_at(held * price, workers, attack, judge);
+        withstand_at(plan, ServerKind::Run, (price, workers));
     }
 }
 
-fn withstand_at(held: usize, workers: usize, attack: fn(&Attack<'_>), judge: fn(&Value, usize)) {
-    let set_up = move || Scene::with_workers(workers, held);
+fn withstand_at(plan: &'static AttackPlan, kind: ServerKind, (price, workers): (usize, usize)) {
+    tell(&format!("{kind:?}, {price} times its price, {workers} workers:"));
+    let held = plan.held * price;
+    let set_up = move || Scene::with(kind, workers, held);
     inside_then_alone(set_up, move |scene| {
-        judge(&scene.beside(|asked| attack(&Attack { held, asked })), held / workers);
+        let stat = scene.beside(|asked| (plan.attack)(&Attack { held, asked }));
+        (plan.judge)(&stat, held / workers);
         // Without attackers all is as before.
         scene.honest.inside(|| (0..20).for_each(|number| assert!(is_answered(number))));
-        scene.instance.end();
+        scene.server.end();
     });
 }
 
+static TAKES: AttackPlan = AttackPlan {
+    held: MANY,
+    attack: |attack| {
+        let all = open(attack.held, |_, stream| stream.write_all(ASKS).unwrap_or(()));
+        assert!(all.len() >= PLACES);
+        let began = Instant::now();
+        while goes_on(began, Duration::from_millis(500), attack.asked) {
+            pause(EVERY);
+        }
+    },
+    judge: |stat, each| {
+        assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
+    },
+};
+
 #[test]
 fn connections_that_take_their_answer_and_never_close_leave_others_their_places() {
-    withstand(
-        MANY,
-        |attack| {
-            let all = open(attack.held, |_, stream| stream.write_all(ASKS).unwrap_or(()));
-            assert!(all.len() >= PLACES);
-            let began = Instant::now();
-            while goes_on(began, Duration::from_millis(500), attack.asked) {
-                pause(EVERY);
-            }
-        },
-        |stat, each| {
-            assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
-        },
-    );
+    withstand(&TAKES);
 }
+
+static IDLES: AttackPlan = AttackPlan {
+    held: MANY,
+    attack: |attack| {
+        let all = open(attack.held, |_, _| ());
+        assert!(all.len() >= PLACES);
+        let began = Instant::now();
+        while goes_on(began, Duration::from_millis(500), attack.asked) {
+            pause(EVERY);
+        }
+    },
+    judge: |stat, each| assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedIdle") > 0),
+};
 
 #[test]
 fn connections_that_say_nothing_leave_others_their_places() {
-    withstand(
-        MANY,
-        |attack| {
-            let all = open(attack.held, |_, _| ());
-            assert!(all.len() >= PLACES);
-            let began = Instant::now();
-            while goes_on(began, Duration::from_millis(500), attack.asked) {
-                pause(EVERY);
-            }
-        },
-        |stat, each| assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedIdle") > 0),
-    );
+    withstand(&IDLES);
 }
+
+static LEAVES: AttackPlan = AttackPlan {
+    held: 2000,
+    attack: |attack| {
+        // They read nothing: the rest of the answer waits, and our FIN behind it.
+        let asks = b"GET /bytes/1000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let all = open(attack.held, |number, stream| {
+            let _ = stream.write_all(asks);
+            if number % 2 == 0 {
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+        });
+        assert!(all.len() > attack.held * 19 / 20);
+        let began = Instant::now();
+        while goes_on(began, Duration::from_secs(2), attack.asked) {
+            pause(EVERY);
+        }
+    },
+    // Their buffers take no more than is free; beyond that room is made.
+    judge: |stat, _| {
+        assert!(!lacked_memory(stat) || counted(stat, "TcpExtTCPAbortOnMemory") > 0);
+    },
+};
 
 #[test]
 fn connections_that_never_acknowledge_the_end_leave_others_their_places() {
-    withstand(
-        2000,
-        |attack| {
-            // They read nothing: the rest of the answer waits, and our FIN behind it.
-            let asks = b"GET /bytes/1000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-            let all = open(attack.held, |number, stream| {
-                let _ = stream.write_all(asks);
-                if number % 2 == 0 {
-                    let _ = stream.shutdown(Shutdown::Write);
-                }
-            });
-            assert!(all.len() > attack.held * 19 / 20);
-            let began = Instant::now();
-            while goes_on(began, Duration::from_secs(2), attack.asked) {
-                pause(EVERY);
-            }
-        },
-        // Their buffers take no more than is free; beyond that room is made.
-        |stat, _| {
-            assert!(!lacked_memory(stat) || counted(stat, "TcpExtTCPAbortOnMemory") > 0);
-        },
-    );
+    withstand(&LEAVES);
 }
+
+static DRIPS: AttackPlan = AttackPlan {
+    held: 100,
+    attack: |attack| {
+        let mut readers = open(attack.held, |_, stream| {
+            let asks = b"GET /bytes/1000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
+            stream.write_all(asks).unwrap();
+            stream.set_nonblocking(true).unwrap();
+        });
+        let began = Instant::now();
+        while goes_on(began, Duration::from_secs(4), attack.asked) {
+            let mut little = [0; 2900];
+            readers.iter_mut().for_each(|reader| _ = reader.read(&mut little));
+            pause(Duration::from_millis(80));
+        }
+    },
+    // There is room for all at the first price, though they are slow, and for nearly all at
+    // four times that.
+    judge: |stat, each| {
+        let most = if each > 100 { each as u64 / 100 } else { 0 };
+        assert!(counted(stat, "TcpExtTCPAbortOnMemory") <= most);
+    },
+};
 
 #[test]
 fn readers_that_take_little_of_much_leave_memory_to_others() {
-    withstand(
-        100,
-        |attack| {
-            let mut readers = open(attack.held, |_, stream| {
-                let asks = b"GET /bytes/1000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
-                stream.write_all(asks).unwrap();
-                stream.set_nonblocking(true).unwrap();
-            });
-            let began = Instant::now();
-            while goes_on(began, Duration::from_secs(4), attack.asked) {
-                let mut little = [0; 2900];
-                readers.iter_mut().for_each(|reader| _ = reader.read(&mut little));
-                pause(Duration::from_millis(80));
-            }
-        },
-        // There is room for all at the first price, though they are slow, and for nearly all at
-        // four times that.
-        |stat, each| {
-            let most = if each > 100 { each as u64 / 100 } else { 0 };
-            assert!(counted(stat, "TcpExtTCPAbortOnMemory") <= most);
-        },
-    );
+    withstand(&DRIPS);
 }
+
+static PIPELINES: AttackPlan = AttackPlan {
+    held: 20,
+    attack: |attack| {
+        let mut clients = open(attack.held, |_, stream| stream.set_nonblocking(true).unwrap());
+        let requests = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4000);
+        let mut taken = vec![0; clients.len()];
+        let mut room = vec![0; 65_536];
+        let began = Instant::now();
+        while goes_on(began, Duration::from_secs(3), attack.asked) {
+            for (client, taken) in clients.iter_mut().zip(&mut taken) {
+                let _ = client.read(&mut room);
+                if let Ok(count) = client.write(&requests[*taken..]) {
+                    *taken = (*taken + count) % requests.len();
+                }
+            }
+        }
+    },
+    judge: |_, _| (),
+};
 
 #[test]
 fn requests_back_to_back_take_their_share_of_a_turn() {
-    withstand(
-        20,
-        |attack| {
-            let mut clients = open(attack.held, |_, stream| stream.set_nonblocking(true).unwrap());
-            let requests = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4000);
-            let mut taken = vec![0; clients.len()];
-            let mut room = vec![0; 65_536];
-            let began = Instant::now();
-            while goes_on(began, Duration::from_secs(3), attack.asked) {
-                for (client, taken) in clients.iter_mut().zip(&mut taken) {
-                    let _ = client.read(&mut room);
-                    if let Ok(count) = client.write(&requests[*taken..]) {
-                        *taken = (*taken + count) % requests.len();
-                    }
+    withstand(&PIPELINES);
+}
+
+static TRICKLES: AttackPlan = AttackPlan {
+    held: 50,
+    attack: |attack| {
+        let begin = |_: usize, stream: &mut TcpStream| {
+            stream.set_nodelay(true).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let _ = stream.write(b"GET / HTTP/1.1\r\nX: ");
+        };
+        let mut clients = open(attack.held, begin);
+        let began = Instant::now();
+        while goes_on(began, Duration::from_secs(3), attack.asked) {
+            for (number, client) in clients.iter_mut().enumerate() {
+                // The head was too long: the next connection begins another.
+                let is_refused = match client.write(b"a") {
+                    Ok(_) => false,
+                    Err(error) => error.kind() != ErrorKind::WouldBlock,
+                };
+                if is_refused && let Ok(mut next) = connect(ours(number, 8080)) {
+                    begin(number, &mut next);
+                    *client = next;
                 }
             }
-        },
-        |_, _| (),
-    );
-}
+        }
+    },
+    judge: |_, _| (),
+};
 
 #[test]
 fn heads_that_come_byte_by_byte_take_their_share_of_a_turn() {
-    withstand(
-        50,
-        |attack| {
-            let begin = |_: usize, stream: &mut TcpStream| {
-                stream.set_nodelay(true).unwrap();
-                stream.set_nonblocking(true).unwrap();
-                let _ = stream.write(b"GET / HTTP/1.1\r\nX: ");
-            };
-            let mut clients = open(attack.held, begin);
-            let began = Instant::now();
-            while goes_on(began, Duration::from_secs(3), attack.asked) {
-                for (number, client) in clients.iter_mut().enumerate() {
-                    // The head was too long: the next connection begins another.
-                    let is_refused = match client.write(b"a") {
-                        Ok(_) => false,
-                        Err(error) => error.kind() != ErrorKind::WouldBlock,
-                    };
-                    if is_refused && let Ok(mut next) = connect(ours(number, 8080)) {
-                        begin(number, &mut next);
-                        *client = next;
-                    }
-                }
-            }
-        },
-        |_, _| (),
-    );
+    withstand(&TRICKLES);
 }
 
 /// A connection from the attacker's one network or the other.
@@ -481,6 +545,6 @@ fn a_mixture_of_all_habits_of_two_networks_leaves_others_their_share() {
                 }
             });
         });
-        scene.instance.end();
+        scene.server.end();
     });
 }

@@ -1,0 +1,43 @@
+//! The attacks of `few_connections.rs` on a program with tokio listeners.
+
+use super::{
+    AttackPlan, DRIPS, IDLES, LEAVES, PIPELINES, ServerKind, TAKES, TRICKLES, withstand_at,
+};
+use crate::namespace::is_deep;
+
+fn withstand(plan: &'static AttackPlan) {
+    let scenes = [(1, 2), (1, 1), (4, 1), (4, 2)];
+    for scene in scenes.into_iter().take(if is_deep() { 4 } else { 1 }) {
+        withstand_at(plan, ServerKind::Tokio, scene);
+    }
+}
+
+#[test]
+fn a_program_keeps_places_beside_connections_that_take_their_answer_and_never_close() {
+    withstand(&TAKES);
+}
+
+#[test]
+fn a_program_keeps_places_beside_connections_that_say_nothing() {
+    withstand(&IDLES);
+}
+
+#[test]
+fn a_program_keeps_places_beside_connections_that_never_acknowledge_the_end() {
+    withstand(&LEAVES);
+}
+
+#[test]
+fn a_program_keeps_memory_beside_readers_that_take_little_of_much() {
+    withstand(&DRIPS);
+}
+
+#[test]
+fn a_program_keeps_its_turns_beside_requests_back_to_back() {
+    withstand(&PIPELINES);
+}
+
+#[test]
+fn a_program_keeps_its_turns_beside_heads_that_come_byte_by_byte() {
+    withstand(&TRICKLES);
+}
