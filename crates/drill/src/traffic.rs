@@ -32,7 +32,10 @@ pub(crate) struct TrafficStretch {
 impl TrafficStretch {
     /// Whether packets are sent at a rate, beside what honest clients send.
     pub(crate) fn floods(&self) -> bool {
-        let is_replay = |asking: QuestionSource| matches!(asking.calls, CallPlan::Beside(errand, _) if errand.is_replay());
+        let is_replay = |asking: QuestionSource| match asking.calls {
+            CallPlan::Beside(errand, _) => errand.is_replay(),
+            _ => false,
+        };
         self.flood.is_some() || self.asking.is_some_and(is_replay)
     }
 

@@ -6,14 +6,14 @@
 //! prefixes.
 //!
 //! # Under flood
-//! Any sender fills the line. Bound: given with each packet. Worst work per packet: nine hashes of a
-//! source address. When full: of a prefix that has more than an eighth of the line, the oldest
+//! Any sender fills the line. Bound: given with each packet. Worst work per packet: nine hashes of
+//! a source address. When full: of a prefix that has more than an eighth of the line, the oldest
 //! packet gives way where it is among the eight at the front, to a packet of a prefix with less
 //! than half as much; else the new packet is dropped. So real sources with much to send
 //! (duplicates, replays, segments of connections that are gone) do not shut out newcomers of other
 //! prefixes. A flood from forged sources is spread over all cells, and none of them has that much:
-//! there newcomers lose as the flood does. The hash needs no key: to meet a prefix in its cell gains nothing that forging
-//! its addresses does not.
+//! there newcomers lose as the flood does. The hash needs no key: to meet a prefix in its cell gains
+//! nothing that forging its addresses does not.
 
 use floodwall_packet::{PacketBuf, PacketList};
 
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Newcomers come in groups: the first of a group at the front must not shut out the next group.
+    /// Newcomers come in groups: one of a group at the front must not shut out the next group.
     #[test]
     fn light_packets_at_the_front_keep_their_places_and_shut_no_newcomer_out() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();

@@ -1,6 +1,6 @@
 //! A download over a round trip of 300 ms, or 20, beside 64 readers of another network, or 300 of
-//! one, three or thirty, that take little of much: Linux clients against `floodwall run`, over a TAP and a
-//! long cable behind a router.
+//! one, three or thirty, that take little of much: Linux clients against `floodwall run`, over a
+//! TAP and a long cable behind a router.
 //!
 //! Claims: no download is reset, and it keeps 85 % of the goodput that it has alone, in the same
 //! run (90 is the aim, and what it had: docs/benchmarks/floods.md). That takes minutes:
