@@ -12,7 +12,7 @@
 //! than half as much; else the new packet is dropped. So real sources with much to send
 //! (duplicates, replays, segments of connections that are gone) do not shut out newcomers of other
 //! prefixes. A flood from forged sources is spread over all cells, and none of them has that much:
-//! there newcomers lose as the flood does. The hash needs no key: to meet a prefix in its cell gains
+//! there newcomers lose as the flood does. The hash needs no key: a prefix met in its cell gains
 //! nothing that forging its addresses does not.
 
 use floodwall_packet::{PacketBuf, PacketList};
