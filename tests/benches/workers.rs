@@ -22,8 +22,8 @@ use std::time::Duration;
 use floodwall_base::{IfIndex, PublicRandom, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    CrewConfig, CrewEnded, OnPanic, Port, Shown, Stop, WorkerGroup, WorkerSeat, WorkerSlot,
-    entropy, pin,
+    OnPanic, Port, Shown, Stop, WorkerGroup, WorkerGroupConfig, WorkerGroupEnded, WorkerSeat,
+    WorkerSlot, entropy, pin,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, PoolConfig};
 use floodwall_services::{ServiceKind, UdpService};
@@ -125,10 +125,10 @@ impl Duty {
     }
 }
 
-/// Workers side by side, each with a wire: of one crew, or each a host of its own.
+/// Workers side by side, each with a wire: of one worker group, or each a host of its own.
 struct Bench {
     duty: Duty,
-    crews: Vec<(WorkerGroup<Shown<Host>>, Stop)>,
+    groups: Vec<(WorkerGroup<Shown<Host>>, Stop)>,
     /// Where requests come from, for each worker.
     far: Vec<MemoryWire>,
     /// Where a router's go to.
@@ -171,18 +171,18 @@ fn question(n: u16) -> Vec<u8> {
     craft::udp(ends.0, ends.1, &[0x5a; 64])
 }
 
-/// `crews` hosts of so many workers each, all on cores of their own.
-fn bench(duty: Duty, crews: usize, workers: usize) -> Bench {
+/// `groups` hosts of so many workers each, all on cores of their own.
+fn bench(duty: Duty, groups: usize, workers: usize) -> Bench {
     let mut bench = Bench {
         duty,
-        crews: Vec::new(),
+        groups: Vec::new(),
         far: Vec::new(),
         beyond: Vec::new(),
         pools: Vec::new(),
         owned: Vec::new(),
     };
-    let cores = pin::cores_for(crews * workers).ok();
-    for number in 0..crews {
+    let cores = pin::cores_for(groups * workers).ok();
+    for number in 0..groups {
         let own = |cores: &Vec<usize>| cores[number * workers..][..workers].to_vec();
         bench.add(workers, cores.as_ref().map(own));
     }
@@ -191,8 +191,8 @@ fn bench(duty: Duty, crews: usize, workers: usize) -> Bench {
 
 impl Bench {
     fn add(&mut self, workers: usize, cores: Option<Vec<usize>>) {
-        let (crew, stop, far, steering) = crew(self.duty, workers, cores);
-        self.crews.push((crew, stop));
+        let (group, stop, far, steering) = group(self.duty, workers, cores);
+        self.groups.push((group, stop));
         for mut wires in far {
             self.far.push(wires.remove(0));
             self.beyond.extend(wires);
@@ -208,7 +208,7 @@ impl Bench {
 }
 
 /// One host, and the far ends of its workers' wires.
-fn crew(
+fn group(
     duty: Duty,
     workers: usize,
     cores: Option<Vec<usize>>,
@@ -222,30 +222,30 @@ fn crew(
     let wires = |_| (0..ports).map(wire).unzip();
     let (near, far): (Vec<Vec<_>>, Vec<Vec<_>>) = (0..workers).map(wires).unzip();
     let port = |(at, near): (usize, MemoryWire)| Port::new(IfIndex(at as u16 + 1), Box::new(near));
-    let berth = |(number, near): (usize, Vec<MemoryWire>)| WorkerSlot {
+    let slot = |(number, near): (usize, Vec<MemoryWire>)| WorkerSlot {
         core: cores.as_ref().map(|cores| cores[number]),
         ports: near.into_iter().enumerate().map(port).collect(),
     };
-    let crew = CrewConfig::new(near.into_iter().enumerate().map(berth).collect()).unwrap();
-    let mut crew = CrewConfig {
+    let group = WorkerGroupConfig::new(near.into_iter().enumerate().map(slot).collect()).unwrap();
+    let mut group = WorkerGroupConfig {
         memory: PoolConfig {
             small: 4 * LARGE * workers,
             frames: 4 * LARGE * workers,
             accounts: accounts_needed(&stack),
             ..PoolConfig::default()
         },
-        on_panic: OnPanic::EndCrew,
-        ..crew
+        on_panic: OnPanic::EndGroup,
+        ..group
     };
-    crew.worker.look_every = Duration::from_secs(3600);
+    group.worker.look_every = Duration::from_secs(3600);
     // A batch that is ready is pressure: the order of service is not measured here.
-    crew.worker.gate = None;
+    group.worker.gate = None;
     let mut random = entropy::randomness().unwrap();
-    let steering = crew.steering;
-    let seats = floodwall_stack::seats(&stack, &crew.domain, steering, &mut random.secret);
+    let steering = group.steering;
+    let seats = floodwall_stack::seats(&stack, &group.domain, steering, &mut random.secret);
     let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
     let stop = Stop::new().unwrap();
-    let crew = WorkerGroup::start(crew, &stop, move |setting| {
+    let group = WorkerGroup::start(group, &stop, move |setting| {
         let seat = seats[usize::from(setting.worker.0)].lock().unwrap().take().unwrap();
         let mut stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
         if setting.worker == WorkerId::CONTROL {
@@ -255,7 +255,7 @@ fn crew(
         let host = Host::with_stack(stack, programs, setting.pool, setting.random, setting.now);
         host.map(Shown::silent).map_err(|error| error.to_string())
     });
-    (crew.unwrap(), stop, far, steering)
+    (group.unwrap(), stop, far, steering)
 }
 
 impl Bench {
@@ -319,15 +319,15 @@ impl Bench {
     }
 
     fn seats(&self) -> impl Iterator<Item = &WorkerSeat<Shown<Host>>> {
-        self.crews.iter().flat_map(|(crew, _)| crew.seats())
+        self.groups.iter().flat_map(|(group, _)| group.seats())
     }
 
-    fn end(self) -> Vec<CrewEnded> {
-        let end = |(crew, stop): (WorkerGroup<Shown<Host>>, Stop)| {
+    fn end(self) -> Vec<WorkerGroupEnded> {
+        let end = |(group, stop): (WorkerGroup<Shown<Host>>, Stop)| {
             stop.trigger();
-            crew.join().unwrap()
+            group.join().unwrap()
         };
-        self.crews.into_iter().map(end).collect()
+        self.groups.into_iter().map(end).collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! One host on several real threads: a crew of workers with a shard each, over memory wires.
+//! One host on several real threads: a worker group of workers with a shard each, over memory
+//! wires.
 //!
 //! Echoes over UDP and pings of both families come back from the worker that owns them, whichever
 //! worker's device they arrive at; at rest the ledgers of all shards balance.
@@ -12,8 +13,8 @@ use std::time::Duration;
 use floodwall_base::{DropReason, Family, IfIndex, MacAddr, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Clock, CrewConfig, CrewError, OnPanic, Port, Setting, Shown, Stop, WorkerCounter, WorkerError,
-    WorkerGroup, WorkerSlot,
+    Clock, OnPanic, Port, Setting, Shown, Stop, WorkerCounter, WorkerError, WorkerGroup,
+    WorkerGroupConfig, WorkerGroupError, WorkerSlot,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use floodwall_services::{ServiceKind, UdpService};
@@ -43,9 +44,9 @@ fn maker(
     }
 }
 
-/// A crew of that many workers, each with a wire; the far ends are the peer's.
+/// A worker group of that many workers, each with a wire; the far ends are the peer's.
 struct Bench {
-    crew: WorkerGroup<Shown<Host>>,
+    group: WorkerGroup<Shown<Host>>,
     stop: Stop,
     far: Vec<MemoryWire>,
     pool: Pool,
@@ -57,20 +58,21 @@ impl Bench {
     fn new(workers: usize) -> Self {
         let wire = WireConfig { capacity: 1024, medium: Medium::Ethernet, ..WireConfig::default() };
         let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(|_| pair_of(wire.clone())).unzip();
-        let berth =
+        let slot =
             |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
-        let crew = CrewConfig::new(near.into_iter().map(berth).collect()).expect("randomness");
+        let group =
+            WorkerGroupConfig::new(near.into_iter().map(slot).collect()).expect("randomness");
         let config = ethernet_config(HOST);
         let accounts = accounts_needed(&config);
-        let memory = PoolConfig { accounts, ..crew.memory };
-        let crew = CrewConfig { memory, on_panic: OnPanic::Isolate, ..crew };
+        let memory = PoolConfig { accounts, ..group.memory };
+        let group = WorkerGroupConfig { memory, on_panic: OnPanic::Isolate, ..group };
         let mut random = floodwall_base::Randomness::from_number(1);
-        let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
-        let steering = crew.steering;
+        let seats = Seats::new(&config, &group.domain, group.steering, &mut random.secret);
+        let steering = group.steering;
         let stop = Stop::new().expect("a descriptor");
-        let crew = WorkerGroup::start(crew, &stop, maker(config, seats)).expect("a crew");
+        let group = WorkerGroup::start(group, &stop, maker(config, seats)).expect("a worker group");
         let pool = Pool::new(&PoolConfig::default()).expect("memory");
-        Self { crew, stop, far, pool, burst: Burst::new(), steering }
+        Self { group, stop, far, pool, burst: Burst::new(), steering }
     }
 
     /// Sends a frame to the device of one worker.
@@ -80,7 +82,7 @@ impl Bench {
         while self.far[worker].transmit(&mut list).expect("a wire") == 0 && !list.is_empty() {
             thread::yield_now();
         }
-        self.crew.seats()[worker].bell.ring();
+        self.group.seats()[worker].bell.ring();
     }
 
     /// What the host sent since the last call. Questions for the peer's link address are answered.
@@ -109,7 +111,7 @@ impl Bench {
     }
 
     fn stats(&self) -> Vec<Stats> {
-        let seats = self.crew.seats().iter();
+        let seats = self.group.seats().iter();
         let ask = |control: &floodwall_dispatch::Control<Shown<Host>>| {
             control.ask(PATIENCE, |desk| desk.engine.engine.stack().stats()).expect("it answers")
         };
@@ -126,7 +128,7 @@ impl Bench {
         let adopted = sum(|s| s.outcomes.adopted_in + s.outcomes.adopted_out);
         assert_eq!(sum(|s| s.outcomes.handed_out), sum(|s| s.outcomes.adopted_out));
         self.stop.trigger();
-        let ended = self.crew.join().expect("they end as asked");
+        let ended = self.group.join().expect("they end as asked");
         assert!(ended.is_conserved() && ended.in_rings == 0, "{ended:?}");
         // Workers hand over frames that came by another's device before any shard sees them.
         assert_eq!(adopted, ended.sum(WorkerCounter::Adopted));
@@ -248,7 +250,7 @@ fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
     let mut bench = Bench::new(WORKERS);
     first(&mut bench, 2);
     ask(&mut bench, WORKERS);
-    let reader = bench.crew.reader();
+    let reader = bench.group.reader();
     for (round, family) in FAMILIES.into_iter().cycle().take(4).enumerate() {
         let before = bench.stats();
         // By the devices of others, too.
@@ -289,12 +291,13 @@ fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
 }
 
 #[test]
-fn the_control_shards_panic_ends_the_crew_in_words() {
+fn the_control_shards_panic_ends_the_group_in_words() {
     let mut bench = Bench::new(2);
     let fault = bench.told(0, Family::V4, FAULT);
     bench.send(0, &fault);
-    let error = bench.crew.join().expect_err("the crew has ended");
-    let CrewError::Worker { worker: WorkerId(0), error: WorkerError::NotMade(words) } = &error
+    let error = bench.group.join().expect_err("the worker group has ended");
+    let WorkerGroupError::Worker { worker: WorkerId(0), error: WorkerError::NotMade(words) } =
+        &error
     else {
         panic!("{error}");
     };

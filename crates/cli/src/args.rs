@@ -186,7 +186,7 @@ pub(crate) struct RunArgs {
     /// Queues of a TUN, TAP or XDP device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64))]
     pub(crate) queues: Option<i64>,
-    /// Do not let super-frames and unfinished checksums cross the device
+    /// Do not let GSO frames and unfinished checksums cross the device
     #[arg(long)]
     pub(crate) no_offload: bool,
     /// Where the kernel's half of a packet: or xdp:INTERFACE runs: auto (the best that can be had),

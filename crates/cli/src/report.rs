@@ -11,7 +11,8 @@ use std::time::Duration;
 use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
 use floodwall_device::{PlacementReport, ServiceSample};
 use floodwall_dispatch::{
-    Clock, ControlQueue, CrewReader, FloodUnderWay, PortReport, Published, Shown, WorkerCounters,
+    Clock, ControlQueue, FloodUnderWay, PortReport, Published, Shown, WorkerCounters,
+    WorkerGroupReader,
 };
 use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
@@ -215,7 +216,7 @@ pub(crate) struct DeviceReport {
     pub(crate) error: Option<String>,
     /// Where the kernel's half of it runs.
     #[serde(default)]
-    pub(crate) kernel_half: KernelHalfReport,
+    pub(crate) kernel_half: NapiReport,
 }
 
 /// Packets of a sample that ended at the interface, for one reason and one service.
@@ -244,7 +245,7 @@ impl SampleReport {
 
 /// Where the kernel's half of a device runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KernelHalfReport {
+pub(crate) struct NapiReport {
     /// `busy-poll`, `napi-thread`, `left` or `none`.
     pub(crate) place: String,
     pub(crate) words: String,
@@ -331,7 +332,7 @@ impl ReportRequest {
 
 impl RunReport {
     /// The document, out of the workers' snapshots and what they reported.
-    pub(crate) fn new(birth: &StartTime, reader: &CrewReader, asked: ReportRequest) -> Self {
+    pub(crate) fn new(birth: &StartTime, reader: &WorkerGroupReader, asked: ReportRequest) -> Self {
         let published = reader.read();
         let now = Clock::new().now();
         let stats = hosted::read(&hosted::sum(&published));
@@ -383,7 +384,7 @@ fn nanos(length: Duration) -> u64 {
 fn workers(
     birth: &StartTime,
     published: &[Published],
-    reader: &CrewReader,
+    reader: &WorkerGroupReader,
     now: Instant,
 ) -> Vec<WorkerReport> {
     let ages: Vec<_> = reader.domain().ages(now).collect();
@@ -397,7 +398,7 @@ fn workers(
 }
 
 impl Reclamation {
-    fn new(reader: &CrewReader, now: Instant) -> Self {
+    fn new(reader: &WorkerGroupReader, now: Instant) -> Self {
         let limbo = reader.domain().stats(now).limbo;
         Self {
             grace_last_ns: nanos(limbo.grace_last),
@@ -459,7 +460,7 @@ fn device(
     port: PortReport,
 ) -> DeviceReport {
     let placement = placements.iter().find(|(iface, _)| *iface == port.iface);
-    let kernel_half = placement.map(|(_, placement)| KernelHalfReport {
+    let kernel_half = placement.map(|(_, placement)| NapiReport {
         place: placement.place.to_owned(),
         words: placement.words.clone(),
         lacks: placement.lacks.iter().map(ToString::to_string).collect(),

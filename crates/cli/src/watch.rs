@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, MacAddr, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Clock, Control, ControlQueue, CrewReader, Shown, Stop, WorkerCommand};
+use floodwall_dispatch::{
+    Clock, Control, ControlQueue, Shown, Stop, WorkerCommand, WorkerGroupReader,
+};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
@@ -53,7 +55,7 @@ pub(crate) struct WatchedCounters {
 /// The state of the watch thread: links, DNS file, cookie keys, control handles.
 pub(crate) struct StatWatch {
     pub(crate) control: Control<Shown<Host>>,
-    pub(crate) reader: CrewReader,
+    pub(crate) reader: WorkerGroupReader,
     pub(crate) links: Vec<WatchedCounters>,
     pub(crate) dns_file: Option<PathBuf>,
     pub(crate) keys: KeyWatch,

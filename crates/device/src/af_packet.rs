@@ -4,9 +4,9 @@
 //! from the host: the host's own stack sees every frame too. Frames arrive in a ring that the
 //! kernel fills (TPACKET_V3) and are copied once into the pool (`packet_arrival.rs`). They are sent
 //! in batches by sendmmsg(2), which gathers a packet's chunks without a copy. With offload,
-//! consecutive segments of a TCP flow leave as one super-frame (GSO, `gso_join.rs`) within the
+//! consecutive segments of a TCP flow leave as one GSO frame (`gso_join.rs`) within the
 //! interface's limits and MTU; the kernel segments it where the interface cannot (TSO). What a
-//! local sender or the kernel (GRO) has joined arrives as one super-frame, and is segmented on
+//! local sender or the kernel (GRO) has joined arrives as one GSO frame, and is segmented on
 //! arrival without offload.
 //!
 //! Invariant: never blocks; our own frames do not come back; a frame that arrives while the pool is
@@ -47,7 +47,7 @@ use crate::vnet::{self, VNET_BYTES};
 const SMALL_FRAME: usize = 256;
 /// How long the kernel may keep frames to fill a block.
 const BLOCK_MILLIS: u32 = 1;
-/// Bytes of a block into which the largest super-frame fits.
+/// Bytes of a block into which the largest GSO frame fits.
 const SUPER_BLOCK: usize = 128 << 10;
 /// Bytes below which a joined frame stays, unless the administrator raised that limit.
 const SUPER_MAX: usize = 64 << 10;
@@ -66,14 +66,14 @@ pub struct AfPacketConfig {
     /// Which frames.
     pub accept: Accept,
     /// Bytes of a block of the ring: a multiple of the page, 64 KiB by measurement. With offload
-    /// at least 128 KiB, so that a super-frame fits.
+    /// at least 128 KiB, so that a GSO frame fits.
     pub block_bytes: usize,
     /// Blocks of the ring.
     pub blocks: usize,
     /// Whether to see frames for other link addresses than the interface's own. A stack with an
     /// address of its own needs it.
     pub promiscuous: bool,
-    /// Whether super-frames cross: those that arrive as such, and those that segments in a row are
+    /// Whether GSO frames cross: those that arrive as such, and those that segments in a row are
     /// joined to as they leave, for the interface to cut. Else they are cut as they arrive, and
     /// refused where they shall leave. Partial checksums cross in any case.
     pub offload: bool,
@@ -256,7 +256,7 @@ impl AfPacket {
     }
 
     /// Bytes of the largest IP packet that the interface carries now. Read once a call, and only
-    /// for super-frames: for all others the kernel checks the MTU.
+    /// for GSO frames: for all others the kernel checks the MTU.
     fn mtu(&mut self) -> usize {
         if !self.knows_mtu {
             self.knows_mtu = true;
@@ -269,7 +269,7 @@ impl AfPacket {
         self.info.mtu as usize
     }
 
-    /// Sends the front of the list as one super-frame, where it is one; how many left the list.
+    /// Sends the front of the list as one GSO frame, where it is one; how many left the list.
     fn send_run(&mut self, packets: &mut PacketList) -> Result<Option<usize>, DeviceError> {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
@@ -395,7 +395,7 @@ fn set_options(fd: BorrowedFd<'_>, info: &DeviceInfo) -> Result<(), DeviceError>
         (libc::PACKET_VERSION, version, "rings of version 3"),
         (libc::PACKET_VNET_HDR, 1, "the virtio header on packet sockets"),
         (libc::PACKET_IGNORE_OUTGOING, 1, "leaving out the frames that we send ourselves"),
-        // Past the discipline the kernel would drop a super-frame that the card cannot cut.
+        // Past the discipline the kernel would drop a GSO frame that the card cannot cut.
         (libc::PACKET_QDISC_BYPASS, bypass, "sending past the queueing discipline"),
     ];
     for (option, value, missing) in options {

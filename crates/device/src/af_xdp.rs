@@ -9,7 +9,7 @@
 //! Invariants: never blocks; a frame is in the pool, at the kernel, or counted as lost; nothing is
 //! left behind when the devices are dropped or the process ends, however it ends. Memory is shared
 //! with the kernel at the first call of [`Device::receive`], which has the pool. Reading: the
-//! kernel's `Documentation/networking/af_xdp.rst`. Not here: super-frames; frames longer than one
+//! kernel's `Documentation/networking/af_xdp.rst`. Not here: GSO frames; frames longer than one
 //! frame of the pool.
 //!
 //! # Under flood
@@ -35,6 +35,7 @@ mod line_lacks;
 mod line_report;
 mod line_switch;
 mod link_station;
+pub(crate) mod mapped_words;
 mod own_half;
 pub(crate) mod packet_line;
 mod partial;
@@ -46,7 +47,6 @@ mod shared;
 mod steering;
 mod waiting_frames;
 mod way_back;
-pub(crate) mod words;
 pub(crate) mod xdp_abi;
 
 use std::io;
@@ -80,10 +80,10 @@ use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
-use crate::half_rank::HalfRank;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
 use crate::napi::{self, Placement};
+use crate::napi_rank::NapiRank;
 use crate::service_sample::ServiceSample;
 use crate::socket::Accept;
 use crate::stats::DeviceStats;
@@ -235,7 +235,7 @@ impl AfXdp {
         );
         let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
-        plan.judge(name, &steering)?;
+        plan.validate(name, &steering)?;
         if station.is_shared {
             notes.push(shared::SHARED_ADDRESS_NOTE.to_owned());
         }
@@ -627,7 +627,7 @@ impl Device for AfXdp {
         }
     }
 
-    fn rank_half(&mut self, rank: HalfRank) {
+    fn rank_half(&mut self, rank: NapiRank) {
         if let Some(half) = &mut self.half {
             half.set_rank(rank);
             if !half.is_taken() {

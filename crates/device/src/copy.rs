@@ -1,7 +1,7 @@
 //! Copies of packets into the pool, for devices that cannot share their memory.
 //!
 //! Called by the packet socket, the switch (a flooded frame is one copy per port), the replay and
-//! the disturber. Invariant: a copy is in a frame, in a super-frame, or in a chain of full frames,
+//! the disturber. Invariant: a copy is in a frame, in a GSO frame, or in a chain of full frames,
 //! never in small memory, which belongs to the packets that we make.
 
 use floodwall_packet::{Class, PacketBuf, Pool};

@@ -12,7 +12,7 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilt
 use crate::error::DeviceError;
 use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
-use crate::half_rank::HalfRank;
+use crate::napi_rank::NapiRank;
 use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 use crate::thread_time::ThreadTime;
@@ -49,9 +49,9 @@ pub struct DeviceInfo {
     /// The link address of the host's own interface, where there is one. A stack behind the
     /// device chooses its own.
     pub mac: Option<MacAddr>,
-    /// Whether super-frames and partial checksums may be transmitted, and arrive: packets with
+    /// Whether GSO frames and partial checksums may be transmitted, and arrive: packets with
     /// [`offload`](floodwall_packet::PacketBuf::offload) up to 64 KiB. Where false, transmitting
-    /// a super-frame drops it (counted); partial checksums are completed by the device.
+    /// a GSO frame drops it (counted); partial checksums are completed by the device.
     pub offload: bool,
 }
 
@@ -109,7 +109,7 @@ pub trait Device: Send {
 
     /// How the thread of the kernel's half stands beside the worker from now on, where that shares
     /// its core with other programs. Costs a system call where it changes.
-    fn rank_half(&mut self, rank: HalfRank) {
+    fn rank_half(&mut self, rank: NapiRank) {
         let _ = rank;
     }
 
@@ -246,7 +246,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).rest();
     }
 
-    fn rank_half(&mut self, rank: HalfRank) {
+    fn rank_half(&mut self, rank: NapiRank) {
         (**self).rank_half(rank);
     }
 

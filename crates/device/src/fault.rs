@@ -59,7 +59,7 @@ pub struct FaultCounts {
     /// Lost their end.
     pub truncated: u64,
     /// Not duplicated, held back or damaged for lack of memory, or because the packet is a
-    /// super-frame, which has no final checksums yet.
+    /// GSO frame, which has no final checksums yet.
     pub spared: u64,
 }
 

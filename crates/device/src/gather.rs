@@ -81,7 +81,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Buffers for one arriving packet of unknown length: a frame, followed by a super-frame or more
+/// Buffers for one arriving packet of unknown length: a frame, followed by a GSO frame or more
 /// frames where the device may deliver more than a frame holds. Unused buffers stay for the next
 /// packet, so a small packet costs one frame and no copy.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub(crate) struct GatherBuffer {
     tail: Vec<PacketBuf>,
     /// Bytes that must fit; a packet never has that many.
     wanted: usize,
-    /// Whether the pool has super-frames; read once.
+    /// Whether the pool has GSO frames; read once.
     supers: Option<bool>,
 }
 

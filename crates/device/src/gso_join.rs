@@ -1,4 +1,4 @@
-//! Segments of one TCP flow that leave in a row become one super-frame, where the system cuts them
+//! Segments of one TCP flow that leave in a row become one GSO frame, where the system cuts them
 //! apart again or never has to: one call for up to 64 KiB.
 //!
 //! Called by `tun.rs` and `af_packet.rs` with the packets at the front of their lists, on devices

@@ -25,7 +25,6 @@ mod first_line_report;
 mod gather;
 #[cfg(target_os = "linux")]
 mod gso_join;
-mod half_rank;
 #[cfg(target_os = "linux")]
 pub mod host_bpf;
 #[cfg(target_os = "linux")]
@@ -37,6 +36,7 @@ mod memory_wire;
 #[cfg(target_os = "linux")]
 mod napi;
 mod napi_policy;
+mod napi_rank;
 mod napi_report;
 #[cfg(target_os = "linux")]
 mod packet_arrival;
@@ -70,19 +70,20 @@ pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use first_line_mode::FirstLineMode;
 pub use first_line_place::FirstLinePlace;
 pub use first_line_report::{FirstLinePart, FirstLinePartState, FirstLineReport};
-pub use half_rank::HalfRank;
 pub use link_state::LinkState;
 #[cfg(target_os = "linux")]
 pub use live_sender::{LiveConfig, LiveSender, LiveWord};
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
 pub use napi::{HalfStanding, Placement, PlacementConfig};
-pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
+pub use napi_policy::{InvalidNapiPolicy, NapiPolicy, NapiPriority};
+pub use napi_rank::NapiRank;
 pub use napi_report::{MissingCapability, PlacementReport};
 pub use service_sample::ServiceSample;
 pub use socket::Accept;
 pub use spec::{
-    DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
+    DeviceKind, DeviceSpec, InvalidDeviceSpec, OpenConfig, OpenedDevice, stable_secret,
+    station_address,
 };
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};

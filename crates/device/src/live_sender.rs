@@ -20,7 +20,7 @@ use floodwall_bpf::{
 
 use crate::af_xdp::bpf::{BpfProgram, run_program_live};
 use crate::af_xdp::features::transmits;
-use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::mapped_words::MappedWords;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, Deliver, TRANSMIT};
 use crate::interface::InterfaceControl;
 
@@ -71,7 +71,7 @@ const RUNS: u32 = 1 << 17;
 #[derive(Debug)]
 pub struct LiveSender {
     program: BpfProgram,
-    desk: UmemWords,
+    desk: MappedWords,
     index: u32,
     frame: Vec<u8>,
     count: u64,
@@ -91,7 +91,7 @@ impl LiveSender {
                          program of its own, or GRO";
             return Err(io::Error::other(words));
         }
-        let desk = UmemWords::create(DESK_WORDS, 1)?;
+        let desk = MappedWords::create(DESK_WORDS, 1)?;
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
         let code = code(config, desk.fd()).ok_or(io::ErrorKind::InvalidInput)?.map_err(nowhere)?;
         let program = BpfProgram::load(&code, Deliver::ToSockets)?;

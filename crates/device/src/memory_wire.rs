@@ -32,7 +32,7 @@ pub struct WireConfig {
     pub medium: Medium,
     /// Bytes of the largest IP packet. Reported to the stacks, not enforced.
     pub mtu: u32,
-    /// Whether super-frames and partial checksums may cross, as between two ends of a veth pair.
+    /// Whether GSO frames and partial checksums may cross, as between two ends of a veth pair.
     pub offload: bool,
     /// The names of the two ends.
     pub names: [String; 2],

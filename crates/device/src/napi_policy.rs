@@ -63,22 +63,22 @@ impl NapiPolicy {
 /// Why a text names no place.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{text:?} is no place for the kernel's half; {}", Self::REMEDY)]
-pub struct NoKernelHalf {
+pub struct InvalidNapiPolicy {
     /// The text.
     pub text: String,
 }
 
-impl NoKernelHalf {
+impl InvalidNapiPolicy {
     /// What to write instead.
     pub const REMEDY: &str = "write auto, busy-poll, napi-thread or leave";
 }
 
 impl FromStr for NapiPolicy {
-    type Err = NoKernelHalf;
+    type Err = InvalidNapiPolicy;
 
-    fn from_str(text: &str) -> Result<Self, NoKernelHalf> {
+    fn from_str(text: &str) -> Result<Self, InvalidNapiPolicy> {
         let found = Self::ALL.into_iter().find(|half| half.word() == text);
-        found.ok_or_else(|| NoKernelHalf { text: text.to_owned() })
+        found.ok_or_else(|| InvalidNapiPolicy { text: text.to_owned() })
     }
 }
 

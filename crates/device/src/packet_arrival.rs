@@ -1,8 +1,8 @@
 //! Frames of the ring as packets: copied into the pool, described, and segmented (`pieces.rs`)
-//! where a frame is a super-frame (GSO) and the layers above have no offload.
+//! where a frame is a GSO frame and the layers above have no offload.
 //!
 //! Called by `af_packet.rs`. Joined TCP segments (GRO) go up as one where the device has offload,
-//! with their virtio header. UDP super-frames are always split: datagram boundaries are not visible
+//! with their virtio header. UDP GSO frames are always split: datagram boundaries are not visible
 //! above, and the length field of such a frame covers all of them. Invariant: the kernel's
 //! description of a frame is checked against the frame before use; no content causes a panic, and
 //! no frame becomes more than `PIECES_MAX` packets.

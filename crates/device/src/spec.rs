@@ -68,7 +68,7 @@ pub struct DeviceSpec {
 /// Why a text names no device.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {remedy}")]
-pub struct NoDeviceWord {
+pub struct InvalidDeviceSpec {
     /// What is wrong.
     pub what: String,
     /// What to write instead.
@@ -83,9 +83,9 @@ const QUEUES_MAX: usize = 64;
 const TUN_QUEUES_MAX: usize = 8;
 
 impl FromStr for DeviceSpec {
-    type Err = NoDeviceWord;
+    type Err = InvalidDeviceSpec;
 
-    fn from_str(text: &str) -> Result<Self, NoDeviceWord> {
+    fn from_str(text: &str) -> Result<Self, InvalidDeviceSpec> {
         const REMEDY: &str =
             "write tun:NAME, tap:NAME, packet:INTERFACE or xdp:INTERFACE, as in tap:fw0";
         let Some((kind, rest)) = text.split_once(':') else {
@@ -119,7 +119,7 @@ impl FromStr for DeviceSpec {
 
 impl DeviceSpec {
     /// Applies one option of the specification.
-    fn set(&mut self, option: &str) -> Result<(), NoDeviceWord> {
+    fn set(&mut self, option: &str) -> Result<(), InvalidDeviceSpec> {
         let unknown = || {
             let remedy =
                 "the options are queues=N, and of xdp and packet mode=native or mode=generic";
@@ -149,8 +149,8 @@ impl DeviceSpec {
     }
 }
 
-fn wrong<T>(what: String, remedy: &'static str) -> Result<T, NoDeviceWord> {
-    Err(NoDeviceWord { what, remedy })
+fn wrong<T>(what: String, remedy: &'static str) -> Result<T, InvalidDeviceSpec> {
+    Err(InvalidDeviceSpec { what, remedy })
 }
 
 impl fmt::Display for DeviceSpec {
@@ -176,7 +176,7 @@ pub struct OpenConfig {
     pub queues: Option<usize>,
     /// The link address of the station behind the device; XDP needs it for steering.
     pub station: Option<MacAddr>,
-    /// Whether super-frames and partial checksums may cross, where the device can.
+    /// Whether GSO frames and partial checksums may cross, where the device can.
     pub offload: bool,
     /// The MTU that a TUN or TAP is given; `None` leaves it.
     pub mtu: Option<u32>,

@@ -2,7 +2,7 @@
 //! or has joined of such.
 //!
 //! Called by `af_packet.rs` when it opens. Read by rtnetlink, which needs no privilege. The kernel
-//! segments super-frames beyond an interface's own limit before they reach it, so a limit that is
+//! segments GSO frames beyond an interface's own limit before they reach it, so a limit that is
 //! changed later costs speed and loses nothing. Invariant: an interface without reported limits
 //! gets the limits that all had before they could be set.
 
@@ -19,7 +19,7 @@ const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// Bytes below which a frame of any interface stays (`GSO_LEGACY_MAX_SIZE`).
 const USUAL_FRAME_MAX: usize = 65_536;
 
-/// Limits of an interface for super-frames: GSO on departure, GRO on arrival.
+/// Limits of an interface for GSO frames: GSO on departure, GRO on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SuperLimits {
     /// Of what leaves.

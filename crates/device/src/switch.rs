@@ -36,7 +36,7 @@ pub struct SwitchConfig {
     pub capacity: usize,
     /// Bytes of the largest IP packet, reported to the stacks.
     pub mtu: u32,
-    /// Whether super-frames and partial checksums may cross.
+    /// Whether GSO frames and partial checksums may cross.
     pub offload: bool,
     /// Entries of the address table, rounded up.
     pub addresses: usize,

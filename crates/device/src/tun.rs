@@ -1,7 +1,7 @@
 //! `Tun`: a Linux TUN (IP packets) or TAP (Ethernet frames) interface, one object a queue.
 //!
 //! Called by programs that attach a stack to the host's network: the host routes or bridges into
-//! the interface, and the stack is behind it. With the virtio header, super-frames (GSO/GRO) and
+//! the interface, and the stack is behind it. With the virtio header, GSO frames (GSO/GRO) and
 //! partial checksums cross unsplit, which gives a factor of eight in throughput.
 //!
 //! Invariant: never blocks; one system call a packet, or with the virtio header one for segments of
@@ -41,7 +41,7 @@ const SYSTEM_QUEUES: [i32; 2] = [500, 1000];
 const BEYOND_MTU: usize = 14 + 8 + 1;
 /// Largest packet with offload: 64 KiB of IP, link header, and one byte to notice more by.
 const SUPER_MAX: usize = 65_535 + BEYOND_MTU;
-/// Slices of a packet that arrives where the pool has super-frames, and one.
+/// Slices of a packet that arrives where the pool has GSO frames, and one.
 const SLICES_FEW: usize = 4;
 /// Bytes of a packet, header included, that leaves as one slice: as long as a frame.
 const FLAT_MAX: usize = 2048;
@@ -62,7 +62,7 @@ pub struct TunConfig {
     pub kind: TunKind,
     /// Queues, one [`Tun`] each; the system spreads flows over them. At least 1.
     pub queues: usize,
-    /// Whether super-frames and partial checksums cross whole (virtio header).
+    /// Whether GSO frames and partial checksums cross whole (virtio header).
     pub vnet_header: bool,
     /// Whether to bring the interface up; otherwise the administrator does so.
     pub up: bool,
@@ -211,7 +211,7 @@ impl Tun {
         self.sent(written)
     }
 
-    /// Sends the front of the list as one super-frame, where it is one; how many packets that was.
+    /// Sends the front of the list as one GSO frame, where it is one; how many packets that was.
     fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, TunSent)>, DeviceError> {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
@@ -340,7 +340,7 @@ fn attach(
     Ok(interface::name_in(&request))
 }
 
-/// Enables the virtio header of 10 bytes, partial checksums and TCP super-frames.
+/// Enables the virtio header of 10 bytes, partial checksums and TCP GSO frames.
 fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
     let fail = |action| DeviceError::from_system(name, action, io::Error::last_os_error());
     let bytes = VNET_BYTES as libc::c_int;

@@ -1,4 +1,4 @@
-//! The virtio network header: how the system describes super-frames and unfinished checksums.
+//! The virtio network header: how the system describes GSO frames and unfinished checksums.
 //!
 //! Called by `tun.rs` and `af_packet.rs`, which put it in front of every packet. Invariant: a
 //! header's claims about a packet (GSO type, checksum offsets) are checked against the packet's
@@ -109,7 +109,7 @@ pub(crate) enum Completion {
     Whole,
     /// Put the finished checksum into it.
     Patch(Patch),
-    /// It cannot: a super-frame, or a partial checksum without the place to put it.
+    /// It cannot: a GSO frame, or a partial checksum without the place to put it.
     Impossible,
 }
 

@@ -202,7 +202,7 @@ fn super_frames_cross_whole_where_offload_is_on_and_are_refused_where_not() {
         packet.set_offload(packets::behind_ethernet(offload));
         send(&mut plain, packet);
         send(&mut plain, pool.packet_from(&packets::frame(KERNELS, OURS, &[0x45; 1600])).unwrap());
-        assert_eq!(plain.stats().tx_refused, 2, "a super-frame, and one beyond the MTU");
+        assert_eq!(plain.stats().tx_refused, 2, "a GSO frame, and one beyond the MTU");
     });
 }
 

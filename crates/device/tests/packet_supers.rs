@@ -1,4 +1,4 @@
-//! Super-frames through AF_PACKET on real veth pairs: joined on departure, unsplit on arrival,
+//! GSO frames through AF_PACKET on real veth pairs: joined on departure, unsplit on arrival,
 //! segmented without offload; both families, each segment counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
@@ -59,7 +59,7 @@ fn on_a_cable(test: impl FnOnce(&Pool) + Send + 'static) {
     });
 }
 
-/// The same, with both ends open, to carry super-frames.
+/// The same, with both ends open, to carry GSO frames.
 fn on_both_ends(test: impl FnOnce(&Pool, AfPacket, AfPacket) + Send + 'static) {
     on_a_cable(|pool| {
         if let (Some(ours), Some(peer)) = (open("ours", true), open("peer", true)) {
@@ -267,7 +267,7 @@ fn an_mtu_that_shrinks_while_running_is_kept_and_what_it_refuses_is_counted() {
             assert!(ip("link set ours mtu 1300"));
             let before = ours.stats();
             send_segments(&mut ours, pool, v6, 10, FULL);
-            // A super-frame of such pieces that another sender joined.
+            // A GSO frame of such pieces that another sender joined.
             let (to, from) = ends(v6);
             let (bytes, offload) = packets::super_segment(from, to, 20_000);
             let mut packet = pool.packet_from(&packets::frame(PEERS, OURS, &bytes)).unwrap();

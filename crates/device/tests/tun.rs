@@ -286,7 +286,7 @@ fn what_cannot_be_carried_is_dropped_under_a_name() {
         let mut packet = pool.packet_from(&bytes).unwrap();
         packet.set_offload(offload);
         send(&mut tun, packet);
-        assert_eq!(tun.stats().tx_refused, 1, "no virtio header, no super-frames");
+        assert_eq!(tun.stats().tx_refused, 1, "no virtio header, no GSO frames");
         let mut packet = pool.packet_from(&[0x45; 40]).unwrap();
         packet.set_checksum_state(ChecksumState::Partial);
         send(&mut tun, packet);

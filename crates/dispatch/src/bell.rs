@@ -1,8 +1,8 @@
 //! `Bell`: how another thread wakes a sleeping worker, or makes a busy one look up.
 //!
 //! Rung by [`Control`](crate::Control), by devices in memory when their other end sends, by the
-//! other workers of a crew, and (as a [`Waker`]) by programs that use sockets from their own
-//! threads. The worker checks a flag once a turn and sleeps on the descriptor.
+//! other workers of a worker group, and (as a [`Waker`]) by programs that use sockets from their
+//! own threads. The worker checks a flag once a turn and sleeps on the descriptor.
 //!
 //! Invariant: everything posted before [`Bell::ring`] is seen by the worker; the descriptor is
 //! written only while the worker sleeps, once a sleep. The proof and its loom models are in

@@ -1,4 +1,4 @@
-//! `watch`: a thread that sees whether others use the cores of a crew's workers.
+//! `watch`: a thread that sees whether others use the cores of a worker group's workers.
 //!
 //! Started by `worker_group.rs` where workers give way to other programs only while there are any.
 //! Twice a second it reads the cores' idle time (`/proc/stat`, proc_stat(5)) and what the workers

@@ -1,4 +1,5 @@
-//! `Exchange`: one worker's ends of the rings by which the workers of a crew hand packets over.
+//! `Exchange`: one worker's ends of the rings by which the workers of a worker group hand packets
+//! over.
 //!
 //! Called by the worker's turn: it collects what others handed over before it takes new input, and
 //! gives out what it has for them once at the end, one batch a neighbour, with one nudge of the
@@ -91,7 +92,8 @@ pub(crate) struct Exchange {
     pub(crate) handed: HandoffList,
 }
 
-/// The exchanges of a crew, one a worker, in order: every ring between them. `bells` are theirs.
+/// The exchanges of a worker group, one a worker, in order: every ring between them. `bells` are
+/// theirs.
 pub(crate) fn exchanges(bells: &[Bell]) -> Vec<Exchange> {
     let mut all: Vec<_> = (0..bells.len()).map(|own| Exchange::new(own as u16)).collect();
     for one in 0..bells.len() {

@@ -58,5 +58,6 @@ pub use turn_watch::TURN_BUCKETS;
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};
 pub use worker_counters::{WorkerCounter, WorkerCounters};
 pub use worker_group::{
-    CrewConfig, CrewEnded, CrewError, CrewReader, WORKERS_MAX, WorkerGroup, WorkerSeat, WorkerSlot,
+    WORKERS_MAX, WorkerGroup, WorkerGroupConfig, WorkerGroupEnded, WorkerGroupError,
+    WorkerGroupReader, WorkerSeat, WorkerSlot,
 };

@@ -1,4 +1,4 @@
-//! `GroupCommands`: what makes a worker one of a crew.
+//! `GroupCommands`: what makes a worker one of a worker group.
 //!
 //! Made by `worker_group.rs` on the worker's thread, called by the worker's turn. It holds the
 //! worker's reader of what the control shard publishes (`qsbr`), the steering that selects its own
@@ -44,8 +44,8 @@ pub struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// How other threads wake this worker, or another one of the crew; `None` where there is none
-    /// of that number.
+    /// How other threads wake this worker, or another one of the worker group; `None` where there
+    /// is none of that number.
     #[must_use]
     pub fn waker(&self, worker: WorkerId) -> Option<Waker> {
         self.bells.get(usize::from(worker.0)).map(Bell::waker)
@@ -55,7 +55,7 @@ impl Setting<'_> {
 /// How an engine is made, at the start and again after a panic.
 pub(crate) type Make<E> = dyn Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync;
 
-/// A worker's membership of a crew.
+/// A worker's membership of a worker group.
 pub(crate) struct GroupCommands<E> {
     pub(crate) id: WorkerId,
     pub(crate) workers: u16,
@@ -68,7 +68,7 @@ pub(crate) struct GroupCommands<E> {
     pub(crate) common: Arc<[bool]>,
     /// Whether any worker's devices drop unverified flows.
     pub(crate) pressure: SharedPressure,
-    /// Devices of the whole crew that are in service.
+    /// Devices of the whole worker group that are in service.
     pub(crate) live: Arc<AtomicUsize>,
     /// Workers that have had their last turn.
     pub(crate) ended: Arc<AtomicUsize>,

@@ -11,8 +11,8 @@
 //! # Under flood
 //! Reachable by any sender of such a packet, if one exists. Bound: as above. Legitimate traffic of
 //! that shard loses its flows, and all service while it is down; other shards lose nothing. Where
-//! an engine cannot be made again (the control shard of a host), the crew ends with an error that
-//! gives the reason.
+//! an engine cannot be made again (the control shard of a host), the worker group ends with an
+//! error that gives the reason.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -37,7 +37,7 @@ pub enum OnPanic {
     EndProcess,
     /// All workers end, and [`WorkerGroup::join`](crate::WorkerGroup::join) returns the report: for
     /// programs that end by themselves then, in good order.
-    EndCrew,
+    EndGroup,
     /// The worker's flows are closed and its engine is made again; the others go on.
     Isolate,
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, HalfRank,
-    Medium, ServiceSample, ThreadTime,
+    Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, Medium,
+    NapiRank, ServiceSample, ThreadTime,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RedirectOffer, RxFilter, SynOffers};
 
@@ -346,7 +346,7 @@ impl Port {
     }
 
     /// How the thread of the kernel's half stands from now on.
-    pub(crate) fn rank_half(&mut self, rank: HalfRank) {
+    pub(crate) fn rank_half(&mut self, rank: NapiRank) {
         if let Some(device) = &mut self.device {
             device.rank_half(rank);
         }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One worker's handle to the crew's shared pressure flag.
+/// One worker's handle to the worker group's shared pressure flag.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPressure {
     /// How many workers' devices choose.

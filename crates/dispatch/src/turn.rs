@@ -73,8 +73,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if let Some(engine) = &mut self.engine {
             engine.departed();
         }
-        if let Some(crew) = &mut self.crew {
-            crew.reader.pass(Moment::RoundEnd, now);
+        if let Some(group) = &mut self.group {
+            group.reader.pass(Moment::RoundEnd, now);
         }
         found + adopted
     }
@@ -124,16 +124,16 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             arrived: &mut self.burst,
             departing: &mut self.departing,
             budget,
-            peers: self.crew.as_mut().and_then(GroupCommands::peers),
+            peers: self.group.as_mut().and_then(GroupCommands::peers),
         };
         let spent = call(engine, &mut round);
         self.facts.add(WorkerCounter::Units, u64::from(spent.0));
         let sent = self.departing.len().saturating_sub(self.sent_before);
         self.sent_before = self.departing.len();
         self.facts.add(WorkerCounter::SentPackets, sent as u64);
-        if let Some(crew) = &mut self.crew {
-            crew.exchange.take_offered(&mut self.facts);
-            crew.reader.pass(moment, now);
+        if let Some(group) = &mut self.group {
+            group.exchange.take_offered(&mut self.facts);
+            group.reader.pass(moment, now);
         }
     }
 
@@ -146,20 +146,20 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
     pub(crate) fn adopt(&mut self, now: Instant) -> usize {
-        let appetite = self.rx_capacity(now).min(self.handoff_capacity());
-        let asked = self.gate.ask_handed(appetite);
-        let Some(crew) = &mut self.crew else { return 0 };
-        let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
+        let capacity = self.rx_capacity(now).min(self.handoff_capacity());
+        let asked = self.gate.ask_handed(capacity);
+        let Some(group) = &mut self.group else { return 0 };
+        let taken = group.exchange.collect(asked, &mut self.departing, &mut self.facts);
         self.sent_before = self.departing.len();
-        if crew.pressure.is_elsewhere() {
+        if group.pressure.is_elsewhere() {
             self.gate.others_choose(now);
         }
-        self.gate.admit_handed(now, self.engine.as_ref(), &mut crew.exchange.handed, taken);
-        if crew.exchange.handed.is_empty() {
+        self.gate.admit_handed(now, self.engine.as_ref(), &mut group.exchange.handed, taken);
+        if group.exchange.handed.is_empty() {
             return taken;
         }
         // Taken out for the call, which has the exchange's other list.
-        let mut handed = std::mem::replace(&mut crew.exchange.handed, HandoffList::new(0));
+        let mut handed = std::mem::replace(&mut group.exchange.handed, HandoffList::new(0));
         for established in self.gate.handed_established_flows(&handed) {
             mark_established(&mut self.ports, &self.port_of, now, established);
         }
@@ -172,8 +172,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if self.engine.is_none() {
             self.facts.add(WorkerCounter::DropsShardDown, left as u64);
         }
-        if let Some(crew) = &mut self.crew {
-            crew.exchange.handed = handed;
+        if let Some(group) = &mut self.group {
+            group.exchange.handed = handed;
         }
         taken
     }
@@ -184,8 +184,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
-        let appetite = self.rx_capacity(now).min(self.handoff_capacity());
-        let asked = self.gate.ask(appetite);
+        let capacity = self.rx_capacity(now).min(self.handoff_capacity());
+        let asked = self.gate.ask(capacity);
         let mut room = asked;
         let credit = self.credit();
         let count = self.ports.len();
@@ -196,7 +196,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let port = &mut self.ports[index];
             port.begin_turn();
             let iface = usize::from(port.iface().0);
-            let is_known = self.crew.as_ref().is_none_or(|crew| crew.is_common(iface));
+            let is_known = self.group.as_ref().is_none_or(|group| group.is_common(iface));
             port.admit(now, if is_known { credit } else { credit.map(|_| usize::MAX) });
             let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
             if port.has_overflowed() {
@@ -205,8 +205,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let taken = self.burst.len() - before;
             self.facts.add(WorkerCounter::RxPackets, taken as u64);
             room -= taken.min(room);
-            if let Some(crew) = &mut self.crew {
-                crew.sort(port.medium(), before, &mut self.burst, &mut self.facts);
+            if let Some(group) = &mut self.group {
+                group.sort(port.medium(), before, &mut self.burst, &mut self.facts);
             }
             if vanished {
                 self.lost_device(index);
@@ -226,13 +226,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// refuse.
     fn credit(&mut self) -> Option<usize> {
         let own = self.gate.credit();
-        let Some(crew) = self.crew.as_mut().filter(|crew| crew.workers > 1) else { return own };
-        let credit = if self.gate.chooses() { crew.exchange.credit(own) } else { own };
+        let Some(group) = self.group.as_mut().filter(|group| group.workers > 1) else { return own };
+        let credit = if self.gate.chooses() { group.exchange.credit(own) } else { own };
         let is_cut = credit.is_some_and(|credit| credit < usize::MAX);
         let knows =
-            |p: &Port| p.knows_established_flows() && crew.is_common(usize::from(p.iface().0));
+            |p: &Port| p.knows_established_flows() && group.is_common(usize::from(p.iface().0));
         let is_cut = is_cut && self.ports.iter().any(knows);
-        crew.pressure.tell(is_cut);
+        group.pressure.tell(is_cut);
         credit
     }
 
@@ -261,7 +261,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         for port in self.ports.iter_mut().filter(|port| port.knows_established_flows()) {
             let iface = port.iface();
             let is_common =
-                self.crew.as_ref().is_none_or(|crew| crew.is_common(usize::from(iface.0)));
+                self.group.as_ref().is_none_or(|group| group.is_common(usize::from(iface.0)));
             match &self.engine {
                 Some(engine) if is_common => engine.rx_filter(iface, &mut self.wanted),
                 _ => self.wanted.everything(),
@@ -288,10 +288,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 }
                 continue;
             }
-            let carrier = self.crew.as_ref().and_then(|crew| crew.carrier(iface));
-            match (&mut self.crew, carrier) {
-                (Some(crew), Some(to)) => {
-                    crew.exchange.departure(to, packet, &mut self.facts);
+            let carrier = self.group.as_ref().and_then(|group| group.carrier(iface));
+            match (&mut self.group, carrier) {
+                (Some(group), Some(to)) => {
+                    group.exchange.departure(to, packet, &mut self.facts);
                 }
                 _ => self.facts.add(WorkerCounter::DropsInterfaceUnknown, 1),
             }
@@ -317,14 +317,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// What neighbours shall have leaves for their rings.
     pub(crate) fn give_out(&mut self, now: Instant) {
-        if let Some(crew) = &mut self.crew {
-            crew.exchange.give_out(now, &mut self.facts);
+        if let Some(group) = &mut self.group {
+            group.exchange.give_out(now, &mut self.facts);
         }
     }
 
     /// What the rings to neighbours leave room for.
     fn handoff_capacity(&self) -> usize {
-        self.crew.as_ref().map_or(usize::MAX, |crew| crew.exchange.capacity())
+        self.group.as_ref().map_or(usize::MAX, |group| group.exchange.capacity())
     }
 
     /// Carries out a few of the waiting requests; the bell is rung again where more may wait.

@@ -65,7 +65,7 @@ pub(crate) struct TurnGate {
     asked: usize,
     taken: usize,
     /// How many the engine was willing to take.
-    appetite: usize,
+    capacity: usize,
     /// Packets requested from neighbours in this turn, and received.
     asked_handed: usize,
     taken_handed: usize,
@@ -90,14 +90,14 @@ impl TurnGate {
             applications: config.applications.clone(),
             asked: 0,
             taken: 0,
-            appetite: 0,
+            capacity: 0,
             asked_handed: 0,
             taken_handed: 0,
             away_until: None,
         }
     }
 
-    /// Sets the worker's number in a crew: neighbours will hand over packets.
+    /// Sets the worker's number in a worker group: neighbours will hand over packets.
     pub(crate) fn join(&mut self, own: WorkerId) {
         let handed = |gate: &Gate| GateConfig { burst: 0, acquaints: false, ..*gate.config() };
         self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, handed(gate)));
@@ -105,10 +105,10 @@ impl TurnGate {
 
     /// How many packets are taken of neighbours in this turn.
     #[inline]
-    pub(crate) fn ask_handed(&mut self, appetite: usize) -> usize {
-        self.appetite = appetite.min(BURST_MAX);
+    pub(crate) fn ask_handed(&mut self, capacity: usize) -> usize {
+        self.capacity = capacity.min(BURST_MAX);
         let gate = self.handed_gate.as_ref();
-        self.asked_handed = gate.map_or(self.appetite, |gate| gate.ask(self.appetite));
+        self.asked_handed = gate.map_or(self.capacity, |gate| gate.ask(self.capacity));
         self.asked_handed
     }
 
@@ -122,7 +122,7 @@ impl TurnGate {
         taken: usize,
     ) {
         self.taken_handed = taken;
-        let poll = Poll { now, asked: self.asked_handed, taken, appetite: self.appetite };
+        let poll = Poll { now, asked: self.asked_handed, taken, capacity: self.capacity };
         if let (Some(gate), Some(engine)) = (&mut self.handed_gate, engine) {
             gate.admit(engine, handed, &poll);
         }
@@ -177,19 +177,19 @@ impl TurnGate {
         self.gate.as_ref().map_or(0, Gate::established)
     }
 
-    /// Number of packets to request from devices in this turn. With a gate, the engine's appetite
-    /// limits unverified flows, but not the number of packets that are classified.
+    /// Number of packets to request from devices in this turn. With a gate, the engine's receive
+    /// capacity limits unverified flows, but not the number of packets that are classified.
     #[inline]
-    pub(crate) fn ask(&mut self, appetite: usize) -> usize {
-        self.appetite = appetite.min(BURST_MAX);
-        self.asked = self.asks(appetite);
+    pub(crate) fn ask(&mut self, capacity: usize) -> usize {
+        self.capacity = capacity.min(BURST_MAX);
+        self.asked = self.asks(capacity);
         self.asked
     }
 
     /// Number of packets that would be requested from devices.
-    pub(crate) fn asks(&self, appetite: usize) -> usize {
-        let appetite = appetite.min(BURST_MAX);
-        self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite))
+    pub(crate) fn asks(&self, capacity: usize) -> usize {
+        let capacity = capacity.min(BURST_MAX);
+        self.gate.as_ref().map_or(capacity, |gate| gate.ask(capacity))
     }
 
     /// Whether this turn only looks ahead for established flows, and timed work waits.
@@ -210,7 +210,7 @@ impl TurnGate {
         taken: usize,
     ) {
         self.taken = taken;
-        let poll = Poll { now, asked: self.asked, taken, appetite: self.appetite };
+        let poll = Poll { now, asked: self.asked, taken, capacity: self.capacity };
         match (&mut self.gate, engine) {
             (Some(gate), Some(engine)) => gate.admit(engine, burst, &poll),
             _ => burst.set_limit(BURST_MAX),
@@ -220,12 +220,12 @@ impl TurnGate {
     /// Whether there may be more than the last turn took.
     pub(crate) fn has_more(&self) -> bool {
         let full = self.taken > 0 && self.taken >= self.asked;
-        full || self.appetite > 0 && self.waiting() > 0
+        full || self.capacity > 0 && self.waiting() > 0
     }
 
-    /// Whether packets wait for the engine's appetite.
+    /// Whether packets wait for the engine's receive capacity.
     pub(crate) fn holds_back(&self) -> bool {
-        self.appetite == 0 && self.waiting() > 0
+        self.capacity == 0 && self.waiting() > 0
     }
 
     /// Whether the worker shares its core.

@@ -1,9 +1,9 @@
 //! `Worker`: the loop that runs one engine on its devices.
 //!
-//! Called by a program on the thread that shall be the worker, alone or as one of a crew
+//! Called by a program on the thread that shall be the worker, alone or as one of a worker group
 //! (`worker_group.rs`). What one turn does is in `turn.rs`; here is what goes on between turns.
 //! While packets come it polls; when none come it sleeps, offline for the reclamation that the
-//! workers of a crew share, and costs nothing.
+//! workers of a worker group share, and costs nothing.
 //!
 //! Invariants: the engine's deadline, its devices, the bell and its neighbours' hand-offs end a
 //! sleep, and nothing that came before it is missed; nothing is allocated and no lock is taken
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
-use floodwall_device::{DeviceError, HalfRank, ThreadTime};
+use floodwall_device::{DeviceError, NapiRank, ThreadTime};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, RxFilter};
 use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
@@ -44,7 +44,8 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 const LOAD_BURST: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
 const EMPTY_TURN_SPIN: (u32, Duration) = (16, Duration::from_micros(50));
-/// Interval after which devices are polled again when the engine had no appetite (backpressure).
+/// Interval after which devices are polled again when the engine had no receive capacity
+/// (backpressure).
 const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
 /// How long a worker that ends waits for room in its devices, and for its neighbours.
 const LAST_SENDS: Duration = Duration::from_millis(50);
@@ -67,8 +68,8 @@ pub struct WorkerConfig {
     /// How those threads report that they have no work; without it, they count as busy.
     pub applications: Option<ApplicationShare>,
     /// Programs of any process count as well, and the core is shared only while some are at work on
-    /// it: it is watched. For workers of a crew that have a core each, with `balance`, and without
-    /// `applications`; of no effect for others.
+    /// it: it is watched. For workers of a worker group that have a core each, with `balance`, and
+    /// without `applications`; of no effect for others.
     pub watches_core: bool,
 }
 
@@ -190,8 +191,8 @@ pub struct Worker<E: 'static> {
     watch: TurnWatch,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
-    /// What ties it to the other workers of its crew, where it has such.
-    pub(crate) crew: Option<GroupCommands<E>>,
+    /// What ties it to the other workers of its worker group, where it has such.
+    pub(crate) group: Option<GroupCommands<E>>,
     pub(crate) restarts: Restarts,
     /// Called once its first turn is over.
     pub(crate) begun: Option<Box<dyn FnOnce() + Send>>,
@@ -267,7 +268,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             clock: None,
             watch: TurnWatch::default(),
             spin: (0, Instant::ORIGIN),
-            crew: None,
+            group: None,
             restarts: Restarts::default(),
             begun: None,
             pool,
@@ -348,8 +349,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             };
         }
         let now = self.send_the_rest(clock);
-        if let Some(crew) = &mut self.crew {
-            crew.exchange.close(&mut self.facts);
+        if let Some(group) = &mut self.group {
+            group.exchange.close(&mut self.facts);
         }
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
@@ -371,9 +372,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let adopted = self.adopt(now);
             self.transmit();
             self.give_out(now);
-            let crew = self.crew.as_mut().filter(|crew| crew.workers > 1);
-            let are_others_done = crew.is_none_or(|crew| crew.have_all_ended(&mut has_told));
-            let owes = self.crew.as_ref().is_some_and(GroupCommands::owes);
+            let group = self.group.as_mut().filter(|group| group.workers > 1);
+            let are_others_done = group.is_none_or(|group| group.have_all_ended(&mut has_told));
+            let owes = self.group.as_ref().is_some_and(GroupCommands::owes);
             let is_done = are_others_done && adopted == 0 && !self.has_mail() && !owes;
             let backlog = self.ports.iter().any(|port| port.is_live() && port.backlog() > 0);
             if is_done && !backlog || now >= until {
@@ -432,19 +433,19 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.gate.charge(look.half);
         }
         if takes {
-            self.rank_halves(HalfRank::Taken);
+            self.rank_napi(NapiRank::Taken);
             self.facts.add(WorkerCounter::HalfTakeovers, 1);
         }
         self.facts.add(WorkerCounter::HalfNanos, look.half.as_nanos() as u64);
         match look.changed {
             Some(true) => {
                 let _ = self.standing.take();
-                self.rank_halves(HalfRank::Granted);
+                self.rank_napi(NapiRank::Granted);
             }
             Some(false) => {
                 self.standing.give_back();
                 self.core.iter_mut().for_each(CoreShare::give_back);
-                self.rank_halves(HalfRank::Placed);
+                self.rank_napi(NapiRank::Placed);
             }
             None => return,
         }
@@ -461,7 +462,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             if !core.gives_back(now, is_light) {
                 return self.gate.until_period_end(now);
             }
-            self.rank_halves(HalfRank::Granted);
+            self.rank_napi(NapiRank::Granted);
             return None;
         }
         // A half's thread that is at work has what is left of the share.
@@ -469,7 +470,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// How the threads of the kernel's halves stand from now on.
-    fn rank_halves(&mut self, rank: HalfRank) {
+    fn rank_napi(&mut self, rank: NapiRank) {
         self.ports.iter_mut().for_each(|port| port.rank_half(rank));
     }
 
@@ -484,19 +485,19 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let has_thread = |core: &CoreShare| core.has_half() && !core.has_taken();
         let denies = self.gate.shares_now() && self.core.as_ref().is_some_and(has_thread);
         if denies {
-            self.rank_halves(HalfRank::Denied);
+            self.rank_napi(NapiRank::Denied);
         }
         let away = || {
             stay_away(stop, now, until);
             ((), clock.now())
         };
-        let ((), end) = match &mut self.crew {
-            Some(crew) => crew.offline(away),
+        let ((), end) = match &mut self.group {
+            Some(group) => group.offline(away),
             None => away(),
         };
         if denies {
             self.facts.add(WorkerCounter::HalfDenied, 1);
-            self.rank_halves(HalfRank::Granted);
+            self.rank_napi(NapiRank::Granted);
         }
         self.gate.rested(now, end, clock.thread_time().saturating_sub(before));
         end
@@ -552,8 +553,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let woken = sleep(stop, &self.bell, &self.ports, is_hungry, now, until);
             (woken, clock.now())
         };
-        let (woken, now) = match &mut self.crew {
-            Some(crew) => crew.offline(slept),
+        let (woken, now) = match &mut self.group {
+            Some(group) => group.offline(slept),
             None => slept(),
         };
         let woken = woken.map_err(|e| WorkerError::System { action: "wait", source: e.into() })?;
@@ -571,7 +572,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             true => silent.then(|| now + self.config.look_every),
             false => Some(now + FEEDBACK_LOOK),
         };
-        // Unverified packets that wait for the engine's appetite.
+        // Unverified packets that wait for the engine's receive capacity.
         let look = look.or_else(|| self.gate.holds_back().then(|| now + FEEDBACK_LOOK));
         let ports = self.ports.iter().map(|port| port.deadline(now));
         let shared = self.gate.shares_now();
@@ -593,32 +594,32 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// Whether every device is gone, those of the whole crew where it is of one.
+    /// Whether every device is gone, those of the whole worker group where it is of one.
     fn has_no_device(&self) -> bool {
-        let is_alone = || self.crew.as_ref().is_none_or(GroupCommands::has_no_device);
+        let is_alone = || self.group.as_ref().is_none_or(GroupCommands::has_no_device);
         !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) && is_alone()
     }
 
     /// Makes the engine, at the start and after a panic.
     #[cold]
     pub(crate) fn make_engine(&mut self, now: Instant) -> Result<(), WorkerError> {
-        let Some(crew) = &mut self.crew else { return Ok(()) };
+        let Some(group) = &mut self.group else { return Ok(()) };
         let restarts = self.restarts.count;
         self.facts.set(WorkerCounter::Restarts, restarts);
         let mut setting = Setting {
-            worker: crew.id,
-            workers: crew.workers,
+            worker: group.id,
+            workers: group.workers,
             pool: &self.pool,
             random: &mut self.random,
             now,
-            steering: crew.steering,
-            domain: &crew.domain,
+            steering: group.steering,
+            domain: &group.domain,
             restarts,
-            bells: &crew.bells,
+            bells: &group.bells,
         };
         // Reclamation must not wait while a shard is made, which takes time.
-        let parked = crew.reader.park();
-        let made = (crew.make)(&mut setting).map_err(WorkerError::NotMade);
+        let parked = group.reader.park();
+        let made = (group.make)(&mut setting).map_err(WorkerError::NotMade);
         parked.wake(now);
         self.engine = Some(made?);
         Ok(())
@@ -637,17 +638,17 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let engine = self.engine.take();
         // What is left of it may be in no state to be dropped; then the rest of it stays for ever.
         let dropped = || catch_unwind(AssertUnwindSafe(|| drop(engine)));
-        let _ = match &mut self.crew {
-            Some(crew) => {
-                let _parked = crew.reader.park();
+        let _ = match &mut self.group {
+            Some(group) => {
+                let _parked = group.reader.park();
                 dropped()
             }
             None => dropped(),
         };
         let untouched = self.burst.drain().count();
         self.facts.add(WorkerCounter::DropsShardDown, untouched as u64);
-        if let Some(crew) = &mut self.crew {
-            crew.exchange.restore(&mut self.facts);
+        if let Some(group) = &mut self.group {
+            group.exchange.restore(&mut self.facts);
         }
         self.tell(Event::Panicked(report));
     }
@@ -677,11 +678,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Whether packets wait for room in a ring to another worker.
     fn owes(&self) -> bool {
-        self.crew.as_ref().is_some_and(GroupCommands::owes)
+        self.group.as_ref().is_some_and(GroupCommands::owes)
     }
 
     fn has_mail(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(GroupCommands::has_mail)
+        self.group.as_mut().is_some_and(GroupCommands::has_mail)
     }
 
     fn publish(&mut self, now: Instant) {
@@ -701,8 +702,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     #[cold]
     pub(crate) fn lost_device(&mut self, index: usize) {
-        if let Some(crew) = &self.crew {
-            crew.lost_device();
+        if let Some(group) = &self.group {
+            group.lost_device();
         }
         let live = self.ports.iter().filter(|port| port.is_live()).count();
         self.facts.set(WorkerCounter::DevicesLive, live as u64);

@@ -8,8 +8,8 @@
 //! * what was for another worker is handed over or in exactly one of the hand-off losses.
 //!
 //! Over all workers at rest (all asleep, or ended) every packet that was handed over was adopted,
-//! or is in a ring and is counted when the crew ends. While they run, the snapshots of two workers
-//! are of two moments, and their sum is not conserved for the rings between them.
+//! or is in a ring and is counted when the worker group ends. While they run, the snapshots of two
+//! workers are of two moments, and their sum is not conserved for the rings between them.
 
 /// Writes the enum and its names from one table.
 macro_rules! facts {

@@ -5,9 +5,9 @@
 //! [`Domain`] for what the control shard publishes, a [`Steering`], rings between each two of them
 //! and one [`Stop`]. The control shard is made first.
 //!
-//! Invariants: a crew starts whole or not at all; it ends when the stop is triggered, or when its
-//! last device vanishes, or when a worker ends for any other reason; every thread is joined, also
-//! where the crew is only dropped; what is left in the rings then is counted.
+//! Invariants: a worker group starts whole or not at all; it ends when the stop is triggered, or
+//! when its last device vanishes, or when a worker ends for any other reason; every thread is
+//! joined, also where the worker group is only dropped; what is left in the rings then is counted.
 
 use std::fmt;
 use std::io::Write as _;
@@ -40,7 +40,7 @@ use crate::turn_gate::ApplicationShare;
 use crate::worker::{Ended, Worker, WorkerConfig, WorkerError};
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
-/// Workers that one crew may have: each two of them have two rings.
+/// Workers that one worker group may have: each two of them have two rings.
 pub const WORKERS_MAX: usize = 64;
 
 /// One worker's place.
@@ -53,11 +53,11 @@ pub struct WorkerSlot {
     pub ports: Vec<Port>,
 }
 
-/// How a crew is made up.
+/// How a worker group is made up.
 #[derive(Debug)]
-pub struct CrewConfig {
+pub struct WorkerGroupConfig {
     /// One place a worker; the first is the control shard's.
-    pub berths: Vec<WorkerSlot>,
+    pub slots: Vec<WorkerSlot>,
     /// The memory of all together; its `workers` is set to their number. `accounts` are each
     /// worker's.
     pub memory: PoolConfig,
@@ -71,17 +71,18 @@ pub struct CrewConfig {
     pub worker: WorkerConfig,
 }
 
-impl CrewConfig {
-    /// A crew in these places, the rest as usual, the steering keyed with the system's randomness.
+impl WorkerGroupConfig {
+    /// A worker group in these places, the rest as usual, the steering keyed with the system's
+    /// randomness.
     ///
     /// # Errors
     /// The system gives no randomness.
-    pub fn new(berths: Vec<WorkerSlot>) -> Result<Self, NoEntropy> {
+    pub fn new(slots: Vec<WorkerSlot>) -> Result<Self, NoEntropy> {
         let mut random = entropy::randomness()?;
         let key = HashKey::new(random.secret.next_u64(), random.secret.next_u64());
-        let workers = u16::try_from(berths.len()).unwrap_or(u16::MAX);
+        let workers = u16::try_from(slots.len()).unwrap_or(u16::MAX);
         Ok(Self {
-            berths,
+            slots,
             memory: PoolConfig::default(),
             domain: Domain::new(workers),
             steering: Steering::new(key, workers),
@@ -91,10 +92,10 @@ impl CrewConfig {
     }
 }
 
-/// The reason that a crew could not start, or ended without a stop request.
+/// The reason that a worker group could not start, or ended without a stop request.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum CrewError {
+pub enum WorkerGroupError {
     /// No worker, or too many.
     #[error("{0} workers: there must be one at least, and {WORKERS_MAX} at most")]
     Workers(usize),
@@ -158,12 +159,12 @@ impl<E: 'static> Clone for WorkerSeat<E> {
 
 /// The snapshots of all workers. Clones read the same ones.
 #[derive(Clone, Debug)]
-pub struct CrewReader {
+pub struct WorkerGroupReader {
     readers: Vec<PublishedReader>,
     domain: Domain,
 }
 
-impl CrewReader {
+impl WorkerGroupReader {
     /// The newest snapshot of each worker, in order: each is of one moment, each of another. What
     /// may be asserted of them is in [`WorkerCounters`]. Copies 4 KiB a worker; waits for none.
     #[must_use]
@@ -178,16 +179,16 @@ impl CrewReader {
     }
 }
 
-/// The state of a crew that ended on request.
+/// The state of a worker group that ended on request.
 #[derive(Debug)]
-pub struct CrewEnded {
+pub struct WorkerGroupEnded {
     /// How each worker ended, in order.
     pub workers: Vec<Ended>,
     /// Packets that were left in the rings between them.
     pub in_rings: u64,
 }
 
-impl CrewEnded {
+impl WorkerGroupEnded {
     /// One fact of all workers together.
     #[must_use]
     pub fn sum(&self, fact: WorkerCounter) -> u64 {
@@ -228,21 +229,21 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
     /// An invalid configuration, a core that may not be used, no memory, or the error of `make`. No
     /// worker runs then, and the stop is triggered if any was started.
     pub fn start(
-        config: CrewConfig,
+        config: WorkerGroupConfig,
         stop: &Stop,
         make: impl Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync + 'static,
-    ) -> Result<Self, CrewError> {
+    ) -> Result<Self, WorkerGroupError> {
         check(&config)?;
-        let workers = config.berths.len();
+        let workers = config.slots.len();
         panics::keep_places();
         let region = Region::new(&PoolConfig { workers, ..config.memory })?;
         let bells: Result<Vec<_>, _> = (0..workers).map(|_| Bell::new()).collect();
         let bells = bells.map_err(|source| system("make the workers' bells", source))?;
         let shared = GroupShared {
-            carriers: carriers(&config.berths).into(),
-            common: common(&config.berths).into(),
+            carriers: carriers(&config.slots).into(),
+            common: common(&config.slots).into(),
             pressure: SharedPressure::default(),
-            live: Arc::new(AtomicUsize::new(config.berths.iter().map(|b| b.ports.len()).sum())),
+            live: Arc::new(AtomicUsize::new(config.slots.iter().map(|b| b.ports.len()).sum())),
             ended: Arc::default(),
             bells: bells.into(),
             make: Arc::new(make),
@@ -254,20 +255,20 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
             note: None,
             stop: stop.clone(),
         };
-        let mut crew = Self {
+        let mut group = Self {
             seats: Vec::new(),
             threads: Vec::new(),
             stop: stop.clone(),
             domain: config.domain,
             _region: region,
         };
-        let notes = watched_cores(&config.berths, &shared.config);
+        let notes = watched_cores(&config.slots, &shared.config);
         let exchanges = exchanges(&shared.bells);
-        for (id, (berth, exchange)) in config.berths.into_iter().zip(exchanges).enumerate() {
+        for (id, (slot, exchange)) in config.slots.into_iter().zip(exchanges).enumerate() {
             let note = notes.get(id).map(|(_, note)| Arc::clone(note));
-            crew.hire(
+            group.hire(
                 WorkerId(id as u16),
-                berth,
+                slot,
                 exchange,
                 GroupShared { note, ..shared.clone() },
             )?;
@@ -276,21 +277,21 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
             core_watch::watch(notes, stop.clone())
                 .map_err(|source| system("start the thread that watches cores", source))?;
         }
-        Ok(crew)
+        Ok(group)
     }
 
     /// Starts one worker and waits until it has had its first turn.
     fn hire(
         &mut self,
         id: WorkerId,
-        berth: WorkerSlot,
+        slot: WorkerSlot,
         exchange: Exchange,
         shared: GroupShared<E>,
-    ) -> Result<(), CrewError> {
+    ) -> Result<(), WorkerGroupError> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("worker-{}", id.0))
-            .spawn(move || live(id, berth, exchange, shared, &ready))
+            .spawn(move || live(id, slot, exchange, shared, &ready))
             .map_err(|source| system("start a worker's thread", source))?;
         match is_ready.recv() {
             Ok(Ok(seat)) => {
@@ -316,22 +317,22 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
     /// Handle to send requests to the control shard.
     #[must_use]
     pub fn control(&self) -> Control<E> {
-        // A crew has one worker at least.
+        // A worker group has one worker at least.
         self.seats[0].control.clone()
     }
 
     /// How other threads read the counters of all workers.
     #[must_use]
-    pub fn reader(&self) -> CrewReader {
+    pub fn reader(&self) -> WorkerGroupReader {
         let readers = self.seats.iter().map(|seat| seat.reader.clone()).collect();
-        CrewReader { readers, domain: self.domain.clone() }
+        WorkerGroupReader { readers, domain: self.domain.clone() }
     }
 
-    /// Waits until the crew has ended: until its stop is triggered, by any thread.
+    /// Waits until the worker group has ended: until its stop is triggered, by any thread.
     ///
     /// # Errors
     /// The first worker, in order, that ended without a stop request.
-    pub fn join(mut self) -> Result<CrewEnded, CrewError> {
+    pub fn join(mut self) -> Result<WorkerGroupEnded, WorkerGroupError> {
         let mut workers = Vec::new();
         let mut exchanges = Vec::new();
         let mut first = None;
@@ -344,14 +345,14 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
                 }
                 Err(payload) => Some(WorkerError::Panicked(panics::report::<E>(worker, &*payload))),
             };
-            first = first.or(failed.map(|error| CrewError::Worker { worker, error }));
+            first = first.or(failed.map(|error| WorkerGroupError::Worker { worker, error }));
         }
         if let Some(error) = first {
             return Err(error);
         }
         // All workers have ended: no more packets are pushed.
         let in_rings = exchanges.iter_mut().map(Exchange::waiting).sum::<usize>() as u64;
-        Ok(CrewEnded { workers, in_rings })
+        Ok(WorkerGroupEnded { workers, in_rings })
     }
 }
 
@@ -370,11 +371,11 @@ impl<E> Drop for WorkerGroup<E> {
 
 impl<E> fmt::Debug for WorkerGroup<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("workers", &self.seats.len()).finish_non_exhaustive()
+        f.debug_struct("WorkerGroup").field("workers", &self.seats.len()).finish_non_exhaustive()
     }
 }
 
-/// What every worker of a crew is given.
+/// What every worker of a worker group is given.
 struct GroupShared<E> {
     carriers: Arc<[Option<WorkerId>]>,
     common: Arc<[bool]>,
@@ -414,15 +415,15 @@ impl<E> Clone for GroupShared<E> {
     }
 }
 
-fn system(action: &'static str, source: std::io::Error) -> CrewError {
-    CrewError::System { action, source }
+fn system(action: &'static str, source: std::io::Error) -> WorkerGroupError {
+    WorkerGroupError::System { action, source }
 }
 
 /// The cores that are watched for others, and a note for each worker; none where they are not
 /// watched, or the workers have no core each.
-fn watched_cores(berths: &[WorkerSlot], config: &WorkerConfig) -> Vec<(usize, Arc<CoreNote>)> {
+fn watched_cores(slots: &[WorkerSlot], config: &WorkerConfig) -> Vec<(usize, Arc<CoreNote>)> {
     let watches = config.watches_core && config.balance.is_some() && config.applications.is_none();
-    let cores = berths.iter().map(|berth| Some((berth.core?, Arc::default())));
+    let cores = slots.iter().map(|slot| Some((slot.core?, Arc::default())));
     let cores: Option<Vec<_>> = watches.then(|| cores.collect()).flatten();
     cores.unwrap_or_default()
 }
@@ -442,28 +443,28 @@ fn share_core(config: &mut WorkerConfig, note: Option<Arc<CoreNote>>) -> Option<
     core
 }
 
-fn check(config: &CrewConfig) -> Result<(), CrewError> {
-    let workers = config.berths.len();
+fn check(config: &WorkerGroupConfig) -> Result<(), WorkerGroupError> {
+    let workers = config.slots.len();
     if workers == 0 || workers > WORKERS_MAX {
-        return Err(CrewError::Workers(workers));
+        return Err(WorkerGroupError::Workers(workers));
     }
     let made = usize::from(config.steering.workers());
     if made != workers {
-        return Err(CrewError::Mismatch { what: "the steering", made, workers });
+        return Err(WorkerGroupError::Mismatch { what: "the steering", made, workers });
     }
-    let mut cores: Vec<_> = config.berths.iter().filter_map(|berth| berth.core).collect();
+    let mut cores: Vec<_> = config.slots.iter().filter_map(|slot| slot.core).collect();
     cores.sort_unstable();
     match cores.windows(2).find(|two| two[0] == two[1]) {
-        Some(two) => Err(CrewError::CoreTwice(two[0])),
+        Some(two) => Err(WorkerGroupError::CoreTwice(two[0])),
         None => Ok(()),
     }
 }
 
 /// The first worker with a port of each interface.
-fn carriers(berths: &[WorkerSlot]) -> Vec<Option<WorkerId>> {
+fn carriers(slots: &[WorkerSlot]) -> Vec<Option<WorkerId>> {
     let mut carriers = Vec::new();
-    for (id, berth) in berths.iter().enumerate() {
-        for port in &berth.ports {
+    for (id, slot) in slots.iter().enumerate() {
+        for port in &slot.ports {
             let iface = usize::from(port.iface().0);
             carriers.resize(carriers.len().max(iface + 1), None);
             carriers[iface].get_or_insert(WorkerId(id as u16));
@@ -473,11 +474,11 @@ fn carriers(berths: &[WorkerSlot]) -> Vec<Option<WorkerId>> {
 }
 
 /// Of each interface, whether every worker has a port of it.
-fn common(berths: &[WorkerSlot]) -> Vec<bool> {
+fn common(slots: &[WorkerSlot]) -> Vec<bool> {
     let has =
-        |berth: &WorkerSlot, iface| berth.ports.iter().any(|p| usize::from(p.iface().0) == iface);
-    let is_common = |iface| berths.iter().all(|berth| has(berth, iface));
-    (0..carriers(berths).len()).map(is_common).collect()
+        |slot: &WorkerSlot, iface| slot.ports.iter().any(|p| usize::from(p.iface().0) == iface);
+    let is_common = |iface| slots.iter().all(|slot| has(slot, iface));
+    (0..carriers(slots).len()).map(is_common).collect()
 }
 
 /// Triggers the stop when a worker's thread ends, however it ends.
@@ -489,19 +490,19 @@ impl Drop for StopAtEnd {
     }
 }
 
-type Ready<E> = SyncSender<Result<WorkerSeat<E>, CrewError>>;
+type Ready<E> = SyncSender<Result<WorkerSeat<E>, WorkerGroupError>>;
 
 /// A worker's life, on its own thread.
 fn live<E: Engine + Publish + 'static>(
     id: WorkerId,
-    berth: WorkerSlot,
+    slot: WorkerSlot,
     exchange: Exchange,
     shared: GroupShared<E>,
     ready: &Ready<E>,
 ) -> TurnOutcome {
     let guard = StopAtEnd(shared.stop.clone());
     let on_panic = shared.on_panic;
-    let mut worker = match stand(id, berth, exchange, shared) {
+    let mut worker = match stand(id, slot, exchange, shared) {
         Ok(worker) => worker,
         Err(error) => {
             // Start-up waits for exactly this message.
@@ -522,12 +523,12 @@ fn live<E: Engine + Publish + 'static>(
         let report = panics::report::<E>(id, &*payload);
         match on_panic {
             OnPanic::EndProcess => end_process(&report),
-            OnPanic::EndCrew => break Err(WorkerError::Panicked(report)),
+            OnPanic::EndGroup => break Err(WorkerError::Panicked(report)),
             OnPanic::Isolate => worker.leave_behind(report),
         }
     };
     worker.tell_begun();
-    TurnOutcome { ended, exchange: worker.crew.take().map(|crew| crew.exchange) }
+    TurnOutcome { ended, exchange: worker.group.take().map(|group| group.exchange) }
 }
 
 /// Decision D19's default. Without unwinding: nothing more is done on broken state.
@@ -540,34 +541,32 @@ fn end_process(report: &panics::PanicReport) -> ! {
 /// A worker on its core, with its memory and its engine.
 fn stand<E: Engine + Publish + 'static>(
     id: WorkerId,
-    berth: WorkerSlot,
+    slot: WorkerSlot,
     exchange: Exchange,
     shared: GroupShared<E>,
-) -> Result<Worker<E>, CrewError> {
-    if let Some(core) = berth.core {
+) -> Result<Worker<E>, WorkerGroupError> {
+    if let Some(core) = slot.core {
         pin_to_core(core)?;
     }
     let pool = shared.region.attach()?;
     let random = entropy::randomness()?;
-    let in_words = |error| CrewError::Worker { worker: id, error };
+    let in_words = |error| WorkerGroupError::Worker { worker: id, error };
     let bell = shared.bells[usize::from(id.0)].clone();
     let mut config = shared.config;
     let core = share_core(&mut config, shared.note);
-    let mut worker = Worker::empty(bell, pool, random, berth.ports, config).map_err(in_words)?;
+    let mut worker = Worker::empty(bell, pool, random, slot.ports, config).map_err(in_words)?;
     worker.core = core.or(worker.core.take());
     let workers = shared.bells.len();
     let now = Clock::new().now();
-    let reader = shared.domain.reader_at(now).map_err(|NoRecord(made)| CrewError::Mismatch {
-        what: "the domain",
-        made,
-        workers,
+    let reader = shared.domain.reader_at(now).map_err(|NoRecord(made)| {
+        WorkerGroupError::Mismatch { what: "the domain", made, workers }
     })?;
     let mut exchange = exchange;
     exchange.settle();
     if workers > 1 {
         worker.gate.join(id);
     }
-    worker.crew = Some(GroupCommands {
+    worker.group = Some(GroupCommands {
         id,
         workers: workers as u16,
         reader,

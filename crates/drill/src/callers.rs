@@ -166,7 +166,7 @@ impl CallPurpose {
         let is_soon = self.every().is_some() || self.is_replay();
         let within = if is_soon { length / 10 } else { length / 2 };
         let gap = within / u32::try_from(count).unwrap_or(u32::MAX);
-        Calling { errand: self, price, count, gap, length }
+        Calling { purpose: self, price, count, gap, length }
     }
 
     /// What its connections are like.
@@ -188,7 +188,7 @@ impl CallPurpose {
 /// What callers of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
-    pub(crate) errand: CallPurpose,
+    pub(crate) purpose: CallPurpose,
     /// At how many times its price an attack comes.
     price: u64,
     /// Calls of each family.
@@ -201,11 +201,11 @@ pub(crate) struct Calling {
 
 impl Calling {
     /// So many calls a second of each family.
-    pub(crate) fn per_second(errand: CallPurpose, rate: u64, length: Duration) -> Self {
+    pub(crate) fn per_second(purpose: CallPurpose, rate: u64, length: Duration) -> Self {
         let count = length.as_nanos() * u128::from(rate) / 1_000_000_000;
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let gap = Duration::from_nanos(1_000_000_000 / rate.max(1));
-        Self { errand, price: 1, count, gap, length }
+        Self { purpose, price: 1, count, gap, length }
     }
 
     /// When the `n`th call of a family is due; the families take turns.
@@ -217,7 +217,7 @@ impl Calling {
     /// When a call that was due then is given up. Attackers that take places hold them until each
     /// honest call is over ([`Callers::leave`]), so that none is answered because they have gone.
     fn lost(&self, started: Instant, due: Instant) -> Instant {
-        match self.errand {
+        match self.purpose {
             CallPurpose::Asks | CallPurpose::Fetches => due + ANSWER_TIMEOUT,
             it if it.connections().is_some() => started + self.length + ANSWER_TIMEOUT,
             _ => (started + self.length).max(due).min(due + ANSWER_TIMEOUT),
@@ -228,7 +228,7 @@ impl Calling {
 /// One call.
 struct TcpCall {
     id: ConnectionId,
-    errand: CallPurpose,
+    purpose: CallPurpose,
     says: &'static [u8],
     family: usize,
     due: Instant,
@@ -306,7 +306,7 @@ impl Callers {
         (self.calling, self.begun, self.is_late) = (calling, [0; 2], false);
         self.leaves = None;
         self.heard = <[SentQuestion; 2]>::default();
-        let calling = calling.map(|(it, _)| it).filter(|it| it.errand.is_replay());
+        let calling = calling.map(|(it, _)| it).filter(|it| it.purpose.is_replay());
         self.replays = calling.map(|it| Replays::new(it.price * REPLAYS_PER_SECOND, it.length));
     }
 
@@ -354,11 +354,11 @@ impl Callers {
 
     /// What came for them. Those that never acknowledge a FIN do not see it.
     pub(crate) fn input(&mut self, round: &mut Round<'_>) -> Units {
-        let errand = self.calling.map(|(it, _)| it.errand);
-        if errand == Some(CallPurpose::Leaves) {
+        let purpose = self.calling.map(|(it, _)| it.purpose);
+        if purpose == Some(CallPurpose::Leaves) {
             round.arrived.sort_out(0, |packet| (!has_fin(&packet)).then_some(packet));
         }
-        if errand == Some(CallPurpose::Fetches) {
+        if purpose == Some(CallPurpose::Fetches) {
             let due = round.now + FETCH_DELAY;
             self.delayed.extend(round.arrived.drain().map(|packet| (due, packet)));
         }
@@ -407,7 +407,7 @@ impl Callers {
     }
 
     fn acts_by_time(&self) -> bool {
-        self.calling.is_some_and(|(it, _)| it.errand.every().is_some())
+        self.calling.is_some_and(|(it, _)| it.purpose.every().is_some())
     }
 
     fn call(&mut self, round: &mut Round<'_>) {
@@ -422,20 +422,20 @@ impl Callers {
                     if let Some(heard) = self.heard.get_mut(family) {
                         heard.asked += 1;
                     }
-                    let addr = match it.errand {
+                    let addr = match it.purpose {
                         CallPurpose::Asks | CallPurpose::Fetches => topology::server_addr,
                         _ => topology::attacked_addr,
                     };
                     let to = topology::FAMILIES.get(family).map(|f| addr(*f));
-                    let (Some(ip), (port, says)) = (to, it.errand.of(*begun)) else { continue };
-                    let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
+                    let (Some(ip), (port, says)) = (to, it.purpose.of(*begun)) else { continue };
+                    let (to, settings) = (SocketAddr::new(ip, port), it.purpose.settings());
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
-                        let (errand, lost) = (it.errand, it.lost(started, due));
+                        let (purpose, lost) = (it.purpose, it.lost(started, due));
                         let (said, next) = (false, now);
-                        let closes = errand == CallPurpose::Leaves && *begun % 2 == 0;
+                        let closes = purpose == CallPurpose::Leaves && *begun % 2 == 0;
                         self.calls.push(TcpCall {
                             id,
-                            errand,
+                            purpose,
                             says,
                             family,
                             due,
@@ -460,7 +460,7 @@ impl Callers {
                 }
             }
         }
-        if let Some(every) = self.calling.and_then(|(it, _)| it.errand.every()) {
+        if let Some(every) = self.calling.and_then(|(it, _)| it.purpose.every()) {
             for call in self.calls.iter_mut().filter(|call| call.next <= now) {
                 call.next = now + every;
                 act(&mut sockets, call);
@@ -484,7 +484,7 @@ fn act(sockets: &mut Sockets<'_>, call: &TcpCall) {
     if !call.said {
         return;
     }
-    match call.errand {
+    match call.purpose {
         CallPurpose::Drips => _ = sockets.tcp_recv(call.id, &mut [0; SLOW_READS.0]),
         CallPurpose::Trickles => _ = sockets.tcp_send(call.id, b"x"),
         CallPurpose::Pipelines => {
@@ -515,7 +515,7 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
             Err(_) => return end(sockets, call.id, false),
         }
     }
-    match call.errand {
+    match call.purpose {
         CallPurpose::Asks => {}
         CallPurpose::Fetches => return fetch(sockets, call),
         CallPurpose::Drops => return end(sockets, call.id, false),

@@ -1,4 +1,4 @@
-//! The floors: the guarantees of a drill, each judged from evidence and from nothing else.
+//! The criteria: the guarantees of a drill, each judged from evidence and from nothing else.
 //!
 //! Called by `run.rs` at the end. Pure functions of [`Evidence`], so that a test can show each of
 //! them failing. The bounds are those of the flood contract; what cannot be judged on a machine
@@ -29,7 +29,7 @@ pub const SHARE_SLACK: f64 = 0.005;
 pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
 /// The longest that a worker may run without a break.
 pub const RUN_MAX: Duration = Duration::from_millis(1);
-/// The share of the measured capacity below which floors are guaranteed (decision F27).
+/// The share of the measured capacity below which criteria are guaranteed (decision F27).
 pub const OFFERED_MAX: f64 = 0.8;
 /// The least part of a planned flood that must have been offered, or nothing was shown.
 pub const OFFERED_MIN: f64 = 0.5;
@@ -92,10 +92,10 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// What came out for one floor.
+/// What came out for one criterion.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CriterionVerdict {
-    /// Which floor.
+    /// Which criterion.
     pub floor: Criterion,
     /// Whether it holds.
     pub passed: bool,
@@ -105,7 +105,7 @@ pub struct CriterionVerdict {
     pub measured: String,
 }
 
-/// All that floors are judged by.
+/// All that criteria are judged by.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// The phases in order.
@@ -120,7 +120,7 @@ pub struct Evidence<'a> {
     pub worker: &'a WorkerReport,
 }
 
-/// Judges every floor.
+/// Judges every criterion.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Vec<CriterionVerdict> {
     let mut verdicts = vec![
@@ -203,7 +203,7 @@ fn share(
     }
 }
 
-/// A flood is held back while packets pile up before the host, and while it is busier than floors
+/// A flood is held back while packets pile up before the host, and while it is busier than criteria
 /// are guaranteed for. A host that is too slow for a flood that it took before must not pass by
 /// that.
 fn offered(phases: &[PhaseReport]) -> CriterionVerdict {

@@ -1,7 +1,7 @@
-//! Why a drill could not be run at all: exit code 2, never a failed floor.
+//! Why a drill could not be run at all: exit code 2, never a failed criterion.
 
 use floodwall_device::DeviceError;
-use floodwall_dispatch::{CrewError, WorkerError};
+use floodwall_dispatch::{WorkerError, WorkerGroupError};
 use floodwall_packet::PoolError;
 use floodwall_pktgen::PlanError;
 use floodwall_stack::HostError;
@@ -26,7 +26,7 @@ pub enum DrillError {
     Worker(#[from] WorkerError),
     /// The host's workers did not start, or ended.
     #[error("the host's workers: {0}")]
-    Crew(#[from] CrewError),
+    WorkerGroup(#[from] WorkerGroupError),
     /// The cable or the TAP broke.
     #[error(transparent)]
     Device(#[from] DeviceError),

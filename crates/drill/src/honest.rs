@@ -54,7 +54,7 @@ pub(crate) enum CallPlan {
     None,
     /// Honest clients.
     Honest,
-    /// Honest clients, while attackers come with this errand, at so many times its price.
+    /// Honest clients, while attackers come with this purpose, at so many times its price.
     Beside(CallPurpose, u64),
 }
 
@@ -71,8 +71,8 @@ impl QuestionSource {
         match (self.calls, number) {
             (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
             (CallPlan::Honest, 0) => Some(Calling::per_second(CallPurpose::Asks, rate, length)),
-            (CallPlan::Beside(errand, _), 0) => Some(errand.victims(rate, length)),
-            (CallPlan::Beside(errand, price), _) => Some(errand.attack(price, self.rate, length)),
+            (CallPlan::Beside(purpose, _), 0) => Some(purpose.victims(rate, length)),
+            (CallPlan::Beside(purpose, price), _) => Some(purpose.attack(price, self.rate, length)),
         }
     }
 

@@ -12,8 +12,8 @@ use std::sync::mpsc::{self, Receiver};
 use floodwall_base::{HashKey, IfIndex, Instant, Randomness, Steering};
 use floodwall_device::Device;
 use floodwall_dispatch::{
-    ApplicationShare, Bell, Clock, CrewConfig, CrewError, Port, Setting, Stop, WorkerConfig,
-    WorkerCounter, WorkerCounters, WorkerGroup, WorkerSlot, pin_to_core,
+    ApplicationShare, Bell, Clock, Port, Setting, Stop, WorkerConfig, WorkerCounter,
+    WorkerCounters, WorkerGroup, WorkerGroupConfig, WorkerGroupError, WorkerSlot, pin_to_core,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::{Seats, Stack};
@@ -45,7 +45,7 @@ pub(crate) struct HostedReport {
 
 /// The host of a drill on threads of its own. Dropping it ends it.
 pub(crate) struct HostedWorkers {
-    crew: Option<WorkerGroup<ServedCounts>>,
+    group: Option<WorkerGroup<ServedCounts>>,
     bells: Vec<Bell>,
     /// In the workers' order.
     threads: Vec<Thread>,
@@ -72,9 +72,9 @@ impl HostedWorkers {
         let one = config.pool();
         let workers = queues.len();
         let port = |queue| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), queue)] };
-        let crew = CrewConfig::new(queues.into_iter().map(port).collect());
-        let crew = crew.map_err(CrewError::from)?;
-        let crew = CrewConfig {
+        let group = WorkerGroupConfig::new(queues.into_iter().map(port).collect());
+        let group = group.map_err(WorkerGroupError::from)?;
+        let group = WorkerGroupConfig {
             memory: PoolConfig {
                 small: one.small * workers,
                 frames: one.frames * workers,
@@ -87,12 +87,12 @@ impl HostedWorkers {
                 applications: Some(applications.clone()),
                 ..WorkerConfig::default()
             },
-            ..crew
+            ..group
         };
         let (tell, told) = mpsc::channel();
         let (config, stack) = (config.clone(), config.stack());
         let mut random = Randomness::from_number(seed ^ 0x686f_7374);
-        let seats = Seats::new(&stack, &crew.domain, crew.steering, &mut random.secret);
+        let seats = Seats::new(&stack, &group.domain, group.steering, &mut random.secret);
         let make = move |setting: &mut Setting<'_>| {
             // The receiver is gone where the drill has ended.
             let _ = tell.send(Thread { id: gettid(), core: take_core(setting.worker.0) });
@@ -104,10 +104,10 @@ impl HostedWorkers {
             ServedCounts::on(stack, &config, setting.pool, random, setting.now, clock)
                 .map_err(|error| error.to_string())
         };
-        let crew = WorkerGroup::start(crew, &stop, make)?;
-        let bells = crew.seats().iter().map(|seat| seat.bell.clone()).collect();
+        let group = WorkerGroup::start(group, &stop, make)?;
+        let bells = group.seats().iter().map(|seat| seat.bell.clone()).collect();
         let threads = threads(&told, workers);
-        Ok(Self { crew: Some(crew), bells, threads, stop })
+        Ok(Self { group: Some(group), bells, threads, stop })
     }
 
     /// Wakes all workers: there is work in a queue without a descriptor.
@@ -117,7 +117,7 @@ impl HostedWorkers {
 
     /// What the workers have published last.
     pub(crate) fn said(&self) -> HostedReport {
-        let all = self.crew.as_ref().map(|crew| crew.reader().read()).unwrap_or_default();
+        let all = self.group.as_ref().map(|group| group.reader().read()).unwrap_or_default();
         HostedReport {
             at: all.iter().map(|one| one.at).max().unwrap_or(Instant::ORIGIN),
             facts: WorkerCounters::of_all(all.iter().map(|one| &one.facts)),
@@ -131,7 +131,7 @@ impl HostedWorkers {
 
     /// What each worker did so far, where there are several.
     pub(crate) fn shards(&self) -> Vec<ShardReport> {
-        let all = self.crew.as_ref().map(|crew| crew.reader().read()).unwrap_or_default();
+        let all = self.group.as_ref().map(|group| group.reader().read()).unwrap_or_default();
         if all.len() < 2 {
             return Vec::new();
         }
@@ -150,8 +150,8 @@ impl HostedWorkers {
 
     /// Grace periods so far, where several workers read one writer's tables.
     pub(crate) fn grace(&self, now: Instant) -> Option<GraceReport> {
-        let crew = self.crew.as_ref().filter(|crew| crew.seats().len() > 1)?;
-        Some(GraceReport::of(crew.reader().domain(), now))
+        let group = self.group.as_ref().filter(|group| group.seats().len() > 1)?;
+        Some(GraceReport::of(group.reader().domain(), now))
     }
 
     /// The workers' end, where it came too early: one that ends ends the others.
@@ -159,7 +159,7 @@ impl HostedWorkers {
         if !self.stop.is_triggered() {
             return Ok(());
         }
-        Err(match self.crew.take().map(WorkerGroup::join) {
+        Err(match self.group.take().map(WorkerGroup::join) {
             Some(Err(error)) => error.into(),
             _ => DrillError::WorkerEnded("it gave no reason".to_owned()),
         })

@@ -1,4 +1,4 @@
-//! The flood contract as a command: floods, honest clients, floors, verdicts.
+//! The flood contract as a command: floods, honest clients, criteria, verdicts.
 //!
 //! [`drill`] starts a host with an echo service, has honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
@@ -146,7 +146,7 @@ impl DrillOptions {
 /// Runs a drill.
 ///
 /// # Errors
-/// It could not be run. A floor that does not hold is no error: see [`Report::passed`].
+/// It could not be run. A criterion that does not hold is no error: see [`Report::passed`].
 pub fn drill(
     options: &DrillOptions,
     progress: &mut dyn DrillProgress,

@@ -82,7 +82,7 @@ pub struct PhaseReport {
     /// virtual time.
     pub waited_percent: Option<u64>,
     /// The part of the phase for which the flood was held back, because the host was loaded beyond
-    /// what floors are guaranteed for, in percent; `None` where that is not done.
+    /// what criteria are guaranteed for, in percent; `None` where that is not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_percent: Option<u64>,
     /// Flood packets that were offered.
@@ -276,7 +276,7 @@ pub struct Report {
     pub seed: u64,
     /// How long it took, in the bench's own time.
     pub took_ms: u64,
-    /// Whether every floor holds.
+    /// Whether every criterion holds.
     pub passed: bool,
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
@@ -504,7 +504,7 @@ impl Report {
         for note in &self.notes {
             writeln!(f, "note  {note}")?;
         }
-        let word = if self.passed { "every floor holds" } else { "a floor does not hold" };
+        let word = if self.passed { "every criterion holds" } else { "a criterion does not hold" };
         writeln!(f, "\n{}: {word}", if self.passed { "PASS" } else { "FAIL" })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Called by programs through [`drill`](crate::drill). Each flood is first offered without bound
 //! for a moment, to learn what the host takes of it; then, with honest clients, at [`OFFERED_LOAD`]
-//! of that, below the 0.8 under which floors are guaranteed (decision F27).
+//! of that, below the 0.8 under which criteria are guaranteed (decision F27).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::transit::CrossedPackets;
 /// The part of the measured capacity that floods offer.
 const OFFERED_LOAD: f64 = 0.6;
 const _: () =
-    assert!(OFFERED_LOAD < crate::criteria::OFFERED_MAX, "floors are guaranteed below that");
+    assert!(OFFERED_LOAD < crate::criteria::OFFERED_MAX, "criteria are guaranteed below that");
 /// How long the first looks may take.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(8);
 /// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and the error that
@@ -59,7 +59,7 @@ pub struct Schedule {
     /// In virtual time: the machine for which the floods are planned; by default the one that the
     /// drill runs on. With another one's, floods do not become slower where the machine is.
     pub planned_for: Option<CostTable>,
-    /// Attacks with connections of their own alone, without floods: floors about those fail.
+    /// Attacks with connections of their own alone, without floods: criteria about those fail.
     pub connections_only: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("redirects", "redirects about what was just answered", FloodKind::Redirects),
 ];
 
-/// Attacks with connections of their own, in order: name, sentence, errand, and at how many times
+/// Attacks with connections of their own, in order: name, sentence, purpose, and at how many times
 /// its price.
 const ERRANDS: [(&str, &str, CallPurpose, u64); 19] = {
     const TAKES: &str = "answers taken, and never closed: more than there are places";
@@ -344,7 +344,7 @@ impl DrillRun<'_> {
     }
 
     /// Clients that the host has answered before, alone, and then while unverified sources offer as
-    /// much as floors are guaranteed up to: 0.8 of what the triage can look at with established
+    /// much as criteria are guaranteed up to: 0.8 of what the triage can look at with established
     /// clients present.
     fn established(&mut self) -> Result<(), DrillError> {
         if !self.bench.finds_established_flows() {
@@ -533,13 +533,13 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS.into_iter().filter(|_| whole) {
         run.flood(name, what, kind)?;
     }
-    // Replays at four times their price are more than floors are guaranteed beside.
-    let is_too_much = |errand: CallPurpose, price| whole && errand.is_replay() && price > 1;
-    for (name, what, errand, price) in ERRANDS {
-        if is_too_much(errand, price) {
+    // Replays at four times their price are more than criteria are guaranteed beside.
+    let is_too_much = |purpose: CallPurpose, price| whole && purpose.is_replay() && price > 1;
+    for (name, what, purpose, price) in ERRANDS {
+        if is_too_much(purpose, price) {
             continue;
         }
-        run.calm(name, what, CallPlan::Beside(errand, price))?;
+        run.calm(name, what, CallPlan::Beside(purpose, price))?;
     }
     if whole {
         run.application()?;

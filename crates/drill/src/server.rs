@@ -1,4 +1,4 @@
-//! `ServedCounts`: the host under test, as an engine that shows what the floors judge.
+//! `ServedCounts`: the host under test, as an engine that shows what the criteria judge.
 //!
 //! Run by a worker on the memory wire or on a TAP, and in virtual time by a world. A wrapper: the
 //! stack and its echo service are what `floodwall run` runs. It looks at the free packet memory
@@ -26,7 +26,7 @@ pub(crate) const TCP_CONNECTIONS: usize = 1024;
 /// How often the free memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What of the host's ordinary settings a drill may change: to see floors fail.
+/// What of the host's ordinary settings a drill may change: to see criteria fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerConfig {
     /// Whether the echo service runs.

@@ -1,6 +1,6 @@
 //! The host under test as several workers: their memory and shards, and what they are together.
 //!
-//! Called by `sim.rs`. Floors are judged of the host as a whole: ledgers, drops and efforts are
+//! Called by `sim.rs`. Criteria are judged of the host as a whole: ledgers, drops and efforts are
 //! added up, and of shares and gaps the worst worker's counts. Invariant: what one worker handed
 //! over is no second arrival: [`crate::run`] judges what came from the crowd.
 

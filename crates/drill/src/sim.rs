@@ -1,7 +1,7 @@
 //! The bench in virtual time: the same host and the same crowd in a simulated world.
 //!
 //! Deterministic: the same seed gives the same report, byte for byte, on any machine. Work is
-//! charged by the world's cost table, so floors mean something (decision C13).
+//! charged by the world's cost table, so criteria mean something (decision C13).
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `Throttle`: when a flood is held back, so that it stays below the load under which floors are
+//! `Throttle`: when a flood is held back, so that it stays below the load under which criteria are
 //! guaranteed (decision F27).
 //!
 //! Called by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
@@ -8,9 +8,9 @@
 //! to the other and back changes between 54 and 330 ns there, but that the two go together was not
 //! shown). So while honest clients send, a flood is held back for as long as the workers have been
 //! busy for more than [`OFFERED_MAX`] of the last looks, by their own account, or packets pile up
-//! before them. Without the first, two of five runs missed a floor where five of five with it, in
-//! turns, met all. Two floors see to it that this hides no host that is slower than it should be:
-//! how much of a flood must be offered, and for how long one may be held back
+//! before them. Without the first, two of five runs missed a criterion where five of five with it,
+//! in turns, met all. Two criteria see to it that this hides no host that is slower than it should
+//! be: how much of a flood must be offered, and for how long one may be held back
 //! ([`HELD_MAX`](crate::criteria::HELD_MAX)).
 
 use core::time::Duration;

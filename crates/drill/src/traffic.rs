@@ -33,7 +33,7 @@ impl TrafficStretch {
     /// Whether packets are sent at a rate, beside what honest clients send.
     pub(crate) fn floods(&self) -> bool {
         let is_replay = |asking: QuestionSource| match asking.calls {
-            CallPlan::Beside(errand, _) => errand.is_replay(),
+            CallPlan::Beside(purpose, _) => purpose.is_replay(),
             _ => false,
         };
         self.flood.is_some() || self.asking.is_some_and(is_replay)

@@ -6,7 +6,7 @@
 //! for each: honest clients, attackers and an echo service on the links of one router, which is
 //! the product's stack, priced by the cost table, beside a program that always wants its core.
 //! Attackers offer the drill's share of what the router takes, which is measured first. Invariant:
-//! the same seed gives the same report. Floors: honest questions answered, both ledgers balanced,
+//! the same seed gives the same report. Criteria: honest questions answered, both ledgers balanced,
 //! memory back; judged with all others'.
 
 use core::net::{IpAddr, SocketAddr};
@@ -86,10 +86,10 @@ pub(crate) fn phases(
     seed: u64,
 ) -> Result<Vec<CrossedPackets>, DrillError> {
     let one = |(name, what, kind)| {
-        let scene = TransitScene { server, costs, kind, seed };
-        let taken = scene.capacity()?.max(1);
+        let topology = TransitTopology { server, costs, kind, seed };
+        let taken = topology.capacity()?.max(1);
         let planned = ((taken as f64 * load) as u64).max(1);
-        scene.phase(length, planned).map(|crossed| {
+        topology.phase(length, planned).map(|crossed| {
             let phase = PhaseReport { name, what, capacity_pps: Some(taken), ..crossed.phase };
             CrossedPackets { phase, ..crossed }
         })
@@ -97,7 +97,7 @@ pub(crate) fn phases(
     TRANSIT_PHASES.into_iter().map(one).collect()
 }
 
-struct TransitScene<'a> {
+struct TransitTopology<'a> {
     server: &'a ServerConfig,
     costs: CostTable,
     kind: TransitKind,
@@ -159,7 +159,7 @@ fn interface(link: u8, host: u8) -> InterfaceConfig {
     }
 }
 
-impl TransitScene<'_> {
+impl TransitTopology<'_> {
     fn router() -> StackConfig {
         let route = |(text, family): (&&str, Family)| {
             Some(StaticRoute {

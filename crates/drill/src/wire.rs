@@ -3,7 +3,7 @@
 //! end for the crowd (`rss.rs`).
 //!
 //! The wire stands for a network card's receive ring: what finds it full is dropped there, honest
-//! or not, and is counted (decision F27). A flood is held back where it exceeds what floors are
+//! or not, and is counted (decision F27). A flood is held back where it exceeds what criteria are
 //! guaranteed for (`throttle.rs`). The wire is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),

@@ -1,4 +1,4 @@
-//! Whole drills, short: they pass, they repeat, and each floor can be seen failing in one.
+//! Whole drills, short: they pass, they repeat, and each criterion can be seen failing in one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 

@@ -1,4 +1,4 @@
-//! Drills of a host of several workers, in virtual time: the floors of one hold for it too.
+//! Drills of a host of several workers, in virtual time: the criteria of one hold for it too.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 

@@ -88,7 +88,7 @@ pub fn ipv4(
         }
         // By way of a copy, or the usual heading would be built in memory, as this one is.
         _ => {
-            let heading = ipv4_unusual(packet, l3, access)?;
+            let heading = ipv4_slow_path(packet, l3, access)?;
             Ok(heading)
         }
     }
@@ -96,7 +96,7 @@ pub fn ipv4(
 
 /// A header with options, in pieces, or broken.
 #[cold]
-fn ipv4_unusual(
+fn ipv4_slow_path(
     packet: &PacketBuf,
     l3: usize,
     access: &mut AccessCounters,

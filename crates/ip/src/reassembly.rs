@@ -175,13 +175,13 @@ impl<A: Address> FragmentStore<A> {
         tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
         match self.follow(piece, packet, now, pool) {
             Ok(at) => (self.complete(at, pool, tally), None),
-            Err(packet) => self.input_unusual(piece, packet, now, pool, tally),
+            Err(packet) => self.input_slow_path(piece, packet, now, pool, tally),
         }
     }
 
     /// A fragment for which a place must be looked for.
     #[inline(never)]
-    fn input_unusual(
+    fn input_slow_path(
         &mut self,
         piece: &FragmentPiece<A>,
         packet: PacketBuf,

@@ -38,7 +38,7 @@ pub enum Class {
     Small = 0,
     /// 2 KiB (4 KiB by configuration): what devices fill; the UMEM's chunk.
     Frame = 1,
-    /// 64 KiB and headroom: super-frames.
+    /// 64 KiB and headroom: GSO frames.
     Super = 2,
     /// No memory of its own: a read-only reference to another descriptor's frame.
     Reference = 3,

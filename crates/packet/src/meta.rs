@@ -18,7 +18,7 @@ pub enum ChecksumState {
     Partial,
 }
 
-/// How a super-frame is to be cut: the virtio network header's words (OASIS virtio 1.2, 5.1.6).
+/// How a GSO frame is to be cut: the virtio network header's words (OASIS virtio 1.2, 5.1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
     /// virtio's `gso_type`: 0 none, 1 TCP over IPv4, 4 TCP over IPv6, 5 UDP.
@@ -112,7 +112,7 @@ impl PacketBuf {
         d.payload.set((off + payload) as u16);
     }
 
-    /// Layers of a super-frame, or none: what does not fit is kept as the largest that does.
+    /// Layers of a GSO frame, or none: what does not fit is kept as the largest that does.
     #[cold]
     fn set_far_layers(&mut self, l3: usize, l4: usize, payload: usize) {
         let d = self.descriptor();

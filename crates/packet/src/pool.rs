@@ -32,7 +32,7 @@ pub const HEADROOM: usize = 256;
 pub const HEADROOM_SMALL: usize = 80;
 /// Bytes of a small frame.
 pub const SMALL_BYTES: usize = 256;
-/// Bytes of a super-frame: headroom, and 64 KiB with room for link headers.
+/// Bytes of a GSO frame: headroom, and 64 KiB with room for link headers.
 pub const SUPER_BYTES: usize = 65_536 + 512;
 /// Frames start on pages, as a UMEM must.
 const PAGE: usize = 4096;
@@ -48,7 +48,7 @@ pub struct PoolConfig {
     pub frames: usize,
     /// Bytes of a frame, headroom included: 2048 or 4096.
     pub frame_bytes: usize,
-    /// Super-frames, total.
+    /// GSO frames, total.
     pub supers: usize,
     /// Descriptors without memory, for references, total.
     pub references: usize,

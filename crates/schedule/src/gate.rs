@@ -16,14 +16,14 @@
 //! packets are classified, and unverified ones go on in order of arrival; unverified packets are
 //! delayed and dropped only where polls stay full for longer than a burst or a pause explains.
 //!
-//! Feedback (backpressure): an engine without appetite is given no unverified packets; established
-//! flows go on to it all the same, because they have another consumer, or are refusable. Without
-//! established flows, nothing is taken from devices then.
+//! Feedback (backpressure): an engine without receive capacity is given no unverified packets;
+//! established flows go on to it all the same, because they have another consumer, or are
+//! refusable. Without established flows, nothing is taken from devices then.
 //!
 //! Invariants: each packet is in the burst, in a queue, or counted as dropped
 //! ([`GateStats::conserves`]); packets of one class and family keep their order; no place of a
 //! burst stays empty while an unverified packet waits, except for the look-ahead and for lack of
-//! appetite; unverified packets are never shut out wholly, not by established flows either.
+//! receive capacity; unverified packets are never shut out wholly, not by established flows either.
 //!
 //! # Under flood
 //! Any sender fills the queues. Bound: `UNVERIFIED_WAITING_MAX` packets a family; work per packet:
@@ -105,7 +105,7 @@ pub struct Poll {
     /// How many they gave. Of these, the burst may lack what is not for this engine.
     pub taken: usize,
     /// How many packets the engine is willing to take ([`Engine::rx_capacity`]).
-    pub appetite: usize,
+    pub capacity: usize,
 }
 
 /// What the time of a turn goes into.
@@ -256,14 +256,14 @@ impl Gate {
         matches!(self.kind, GateTurn::Ahead)
     }
 
-    /// The number of packets to request from devices, given the engine's `appetite`. Room is kept
-    /// for unverified packets that wait, so that established flows cannot shut them out. Where
-    /// established flows are expected, packets are requested regardless of the appetite.
+    /// The number of packets to request from devices, given the engine's `rx_capacity`. Room is
+    /// kept for unverified packets that wait, so that established flows cannot shut them out. Where
+    /// established flows are expected, packets are requested regardless of the receive capacity.
     #[must_use]
     #[inline]
-    pub fn ask(&self, appetite: usize) -> usize {
+    pub fn ask(&self, capacity: usize) -> usize {
         let most = BURST_MAX - self.waiting().min(self.least);
-        if self.established_flows_for > 0 { most } else { most.min(appetite) }
+        if self.established_flows_for > 0 { most } else { most.min(capacity) }
     }
 
     /// Credit for unverified flows of a device that can distinguish them, in the next turn; `None`
@@ -297,16 +297,16 @@ impl Gate {
     }
 
     /// Reduces the burst of a poll to what the engine gets now. `engine` classifies the packets
-    /// under pressure, and where it has little appetite.
+    /// under pressure, and where it has little receive capacity.
     #[inline]
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
         let full = poll.taken >= poll.asked;
         burst.set_limit(BURST_MAX);
         (self.full, self.established) = (full, 0);
         self.reckon(poll, full);
-        let sated = burst.len() > poll.appetite;
+        let sated = burst.len() > poll.capacity;
         if self.is_under_pressure() || self.waiting() > 0 || sated {
-            self.sort(engine, burst, full, poll.appetite);
+            self.sort(engine, burst, full, poll.capacity);
         } else if self.config.acquaints && poll.now >= self.acquaints_at && !burst.is_empty() {
             self.acquaints_at = poll.now + ACQUAINTS_EVERY;
             self.acquaint(engine, burst);
@@ -382,7 +382,7 @@ impl Gate {
         engine: &E,
         burst: &mut Burst,
         full: bool,
-        appetite: usize,
+        capacity: usize,
     ) {
         let GateStats { crowded_out, refused, .. } = self.stats;
         if !burst.is_empty() {
@@ -406,7 +406,7 @@ impl Gate {
         if self.stats.refused > refused {
             self.pressure.refused(now);
         }
-        for _ in 0..self.places(burst, full).min(appetite) {
+        for _ in 0..self.places(burst, full).min(capacity) {
             let Some(packet) = self.next_unverified_packet() else { break };
             self.stats.admitted += 1;
             if burst.push(packet).is_err() {

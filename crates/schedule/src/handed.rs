@@ -78,16 +78,16 @@ impl HandedGate {
         self.gate.rests(length);
     }
 
-    /// How many packets to take from the rings, given the engine's `appetite`.
+    /// How many packets to take from the rings, given the engine's `rx_capacity`.
     #[must_use]
-    pub fn ask(&self, appetite: usize) -> usize {
-        self.gate.ask(appetite)
+    pub fn ask(&self, capacity: usize) -> usize {
+        self.gate.ask(capacity)
     }
 
     /// Reduces the packets of a `poll` of the rings to what the engine gets now. Costs a compare or
     /// two without pressure; under pressure one classification a frame.
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, handed: &mut HandoffList, poll: &Poll) {
-        let looks = poll.taken >= poll.asked.min(poll.appetite + 1)
+        let looks = poll.taken >= poll.asked.min(poll.capacity + 1)
             || self.gate.is_under_pressure()
             || self.gate.waiting() > 0;
         if looks {
@@ -142,7 +142,7 @@ mod tests {
                 handed.push(Handoff { to: WorkerId(1), kind, packet }).unwrap();
             }
             let now = Instant::from_nanos(burst * 10_000);
-            let poll = Poll { now, asked, taken: asked, appetite: BURST_MAX };
+            let poll = Poll { now, asked, taken: asked, capacity: BURST_MAX };
             gate.admit(&ByByte::default(), &mut handed, &poll);
             let got: Vec<_> = handed.drain().collect();
             assert!(got.iter().all(|handoff| handoff.to == WorkerId(1)));
@@ -166,7 +166,7 @@ mod tests {
             now: Instant::from_nanos(100_000),
             asked: BURST_MAX,
             taken: 0,
-            appetite: BURST_MAX,
+            capacity: BURST_MAX,
         };
         gate.admit(&ByByte::default(), &mut handed, &poll);
         assert!(!handed.is_empty() && gate.waiting() < waited, "waiting packets go on afterwards");

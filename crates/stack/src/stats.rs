@@ -2,7 +2,7 @@
 
 use floodwall_base::{Counters, DropCounts};
 use floodwall_packet::AccessCounters;
-use floodwall_tcp::TrainEnd;
+use floodwall_tcp::CoalescedEnd;
 
 /// Packet accounting: the outcomes of packets other than drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,8 +73,8 @@ impl Conservation {
 }
 
 impl Stats {
-    /// Each segment of a train has the same outcome.
-    pub(crate) fn note_train(&mut self, train: TrainEnd) {
+    /// Each segment of a run has the same outcome.
+    pub(crate) fn note_coalesced(&mut self, train: CoalescedEnd) {
         let count = u64::from(train.count);
         match train.dropped {
             None => self.outcomes.delivered += count,

@@ -157,7 +157,7 @@ impl Stack {
             }
         }
         if let Some(ended) = ended {
-            self.stats.note_train(ended);
+            self.stats.note_coalesced(ended);
         }
         if let Some(transmit) = answer {
             self.tcp_send(cx, transmit);
@@ -196,7 +196,7 @@ impl Stack {
         }
     }
 
-    /// The burst has ended: what waits in a train is taken, and answered.
+    /// The burst has ended: what waits in a run is taken, and answered.
     #[inline(always)]
     pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
         self.burst.predicted = BurstState::NO_CONNECTION;
@@ -210,7 +210,7 @@ impl Stack {
         let Some(tcp) = &mut self.tcp else { return };
         self.burst.follow.stop();
         if let Some(ended) = tcp.set.end_train(&mut lend!(self, cx)) {
-            self.stats.note_train(ended);
+            self.stats.note_coalesced(ended);
         }
         self.tcp_transmit(cx);
     }

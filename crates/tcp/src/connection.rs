@@ -212,7 +212,7 @@ pub(crate) struct Connection {
     /// In SYN-SENT: the SYN was repeated because an earlier connection answered it. In TIME-WAIT: a
     /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
     pub(crate) syn_answered: bool,
-    pub(crate) wishes: UserOptions,
+    pub(crate) user_options: UserOptions,
     pub(crate) path: PathSize,
 }
 
@@ -306,7 +306,7 @@ impl Connection {
             stalled: *now,
             probes: 0,
             keepalive: settings.keepalive.map(KeepaliveTimes::of),
-            wishes: UserOptions::of(settings),
+            user_options: UserOptions::of(settings),
             path: start.path.clone(),
         }
     }
@@ -430,7 +430,7 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn retransmits_not_before(&self, armed: Instant) -> bool {
         let is_later = self.state.is_synchronized()
-            && self.wishes.user_timeout().is_none()
+            && self.user_options.user_timeout().is_none()
             && self.stalled.as_nanos().saturating_add(PATIENCE_LEAST) >= armed.as_nanos()
             && self.recovery.rings_not_before(&self.agreement(), armed);
         debug_assert!(!is_later || self.retransmits_at() >= armed, "the bound is a lower one");
@@ -513,7 +513,7 @@ impl Connection {
     /// grown: a third of what a long path needs is a third of its goodput.
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
-        let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
+        let full = self.user_options.room(self.snd.unsent(), self.mss()) == 0;
         full || self.fills(limit)
     }
 
@@ -619,11 +619,11 @@ impl Connection {
         }
         let chunk = self.mss() as usize;
         let limit = self.send_limit();
-        let room = self.wishes.room(self.snd.unsent(), self.mss());
+        let room = self.user_options.room(self.snd.unsent(), self.mss());
         let room = if limit < FRAME_TRUE_BYTES { room.min(SMALL_PIECE) } else { room };
         let fits = bytes.get(..room).unwrap_or(bytes);
         let taken = self.snd.write(fits, chunk.max(128), limit, cx.pool);
-        self.wishes.writes(more);
+        self.user_options.writes(more);
         self.note_written();
         self.crowded |= taken < bytes.len();
         if taken == 0 && !bytes.is_empty() {

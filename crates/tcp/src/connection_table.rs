@@ -51,7 +51,7 @@ use crate::senders::Senders;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
-use crate::table::rx_coalesce::train::RxCoalesce;
+use crate::table::rx_coalesce::run::RxCoalesce;
 use crate::time_wait::TimeWaits;
 use crate::transmit::{OutgoingSegment, Transmit};
 
@@ -170,8 +170,8 @@ pub struct ConnectionTable<H = SynCache> {
     broken: AbortCounts,
     /// Devices complete checksums (checksum offload).
     partial: bool,
-    /// The train of the current burst: segments that wait for later ones (GRO).
-    pub(crate) train: RxCoalesce,
+    /// The run of the current burst: segments that wait for later ones (GRO).
+    pub(crate) rx_coalesce: RxCoalesce,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -184,7 +184,7 @@ const NO_FLOW: FlowKey = FlowKey {
     protocol: PROTOCOL,
 };
 /// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
-/// super-frame holds, into which devices combine consecutive ones (GSO).
+/// GSO frame holds, into which devices combine consecutive ones (GSO).
 const SEGMENTS_PER_TURN: u32 = 44;
 
 impl ConnectionTable {
@@ -239,7 +239,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             grew: false,
             broken: AbortCounts::default(),
             partial: false,
-            train: RxCoalesce::default(),
+            rx_coalesce: RxCoalesce::default(),
             clock: random.secret.hash_key(),
             steering: None,
             config,

@@ -76,8 +76,8 @@ pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
 pub use syn_said::SynSaid;
 pub use table::{
-    ConnectionAddrs, IcmpHeard, IcmpSays, Info, PredictingConnection, SegmentInput, SegmentVerdict,
-    TrainEnd,
+    CoalescedEnd, ConnectionAddrs, IcmpHeard, IcmpSays, Info, PredictingConnection, SegmentInput,
+    SegmentVerdict,
 };
 pub use transmit::{OutgoingSegment, SegmentMarks, Transmit};
 

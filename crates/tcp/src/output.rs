@@ -246,7 +246,7 @@ impl Connection {
             && !self.snd.fin
             && self.probe.is_none()
             && self.error.is_none()
-            && !self.wishes.is_particular()
+            && !self.user_options.is_particular()
             && self.snd.scarcity != Scarcity::NoFrame
             && (self.nodelay || !self.snd.has_short_outstanding())
             && len <= room
@@ -258,7 +258,7 @@ impl Connection {
         if !leaves {
             return None;
         }
-        if self.wishes.restarts_slowly {
+        if self.user_options.restarts_slowly {
             let agreement = self.agreement();
             if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
                 return None;
@@ -268,7 +268,7 @@ impl Connection {
         if self.snd.una + len == self.snd.nxt {
             self.stalled = cx.now;
         }
-        self.wishes.writes(false);
+        self.user_options.writes(false);
         self.crowded |= self.fills(limit);
         // What could not be built counts as sent: the timer retransmits it.
         match self.departs(cx, Some(packet), Some(sum), room) {
@@ -294,7 +294,7 @@ impl Connection {
         if len == 0 {
             return (is_one && !owes_ack).then_some(None);
         }
-        if self.wishes.restarts_slowly {
+        if self.user_options.restarts_slowly {
             let agreement = self.agreement();
             if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
                 return None;
@@ -364,7 +364,7 @@ impl Connection {
         let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
             || fits == waits
-                && (self.snd.fin || (self.nodelay || quiet) && !self.wishes.holds_back())
+                && (self.snd.fin || (self.nodelay || quiet) && !self.user_options.holds_back())
             || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
             || self.due.has(ConnectionDue::FORCE);
         if worth { fits.min(mss) } else { 0 }
@@ -388,7 +388,7 @@ impl Connection {
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         let agreement = self.agreement();
-        if self.snd.unsent() > 0 && self.wishes.restarts_slowly {
+        if self.snd.unsent() > 0 && self.user_options.restarts_slowly {
             self.recovery.before_sending(&agreement, cx.now);
         }
         let len = self.may_send(cx.records);

@@ -146,7 +146,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         pool: &Pool,
     ) -> usize {
         let most = pool.frame_capacity().max(1);
-        // Where segments are larger than frames, pieces are placed in super-frames, if available.
+        // Where segments are larger than frames, pieces are placed in GSO frames, if available.
         let most = if chunk_len > most { most.max(pool.super_capacity()) } else { most };
         self.fill(bytes, Some(chunk_len.clamp(1, most)), room, pool)
     }
@@ -208,7 +208,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
     fn room_for(&self, len: usize, whole: usize, pool: &Pool) -> Option<(PacketBuf, usize)> {
         let frame = pool.frame_capacity();
         if whole > frame {
-            // A super-frame for data that fills most of it.
+            // A GSO frame for data that fills most of it.
             let chunk = if len >= whole / 2 { pool.alloc(Class::Super) } else { None };
             return match chunk {
                 Some(chunk) => Some((chunk, whole)),

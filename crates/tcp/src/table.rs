@@ -19,5 +19,5 @@ pub use calls::ConnectionAddrs;
 pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
-pub use rx_coalesce::train::TrainEnd;
+pub use rx_coalesce::run::CoalescedEnd;
 pub use rx_predict::PredictingConnection;

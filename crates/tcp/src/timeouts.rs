@@ -56,11 +56,13 @@ impl Connection {
     /// How long a connection may make no progress before it is given up.
     fn patience(&self, orphans: OrphanPatience) -> Duration {
         let usual = match self.state() {
-            TcpState::SynSent | TcpState::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
+            TcpState::SynSent | TcpState::SynReceived => {
+                self.user_options.opening(TCP_OPEN_PATIENCE)
+            }
             _ if self.released => orphans.stall,
             _ => TCP_STALL_PATIENCE,
         };
-        self.wishes.stalling(usual)
+        self.user_options.stalling(usual)
     }
 
     /// When the connection is given up unless there is progress. No timer that looks after data or
@@ -107,7 +109,7 @@ impl Connection {
         if self.is_hopeless(cx) {
             return;
         }
-        if !self.wishes.tries_again(retries) {
+        if !self.user_options.tries_again(retries) {
             return self.abort(ConnectionError::TimedOut);
         }
         cx.counters.count(Counter::TcpExtTCPTimeouts);
@@ -164,7 +166,7 @@ impl Connection {
             let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
                 / keepalive.interval().as_nanos();
             // A user timeout replaces the count, once a probe was not answered (as on Linux).
-            let is_over = match self.wishes.user_timeout() {
+            let is_over = match self.user_options.user_timeout() {
                 Some(timeout) => silence >= timeout && (asked > 0 || timeout > keepalive.idle()),
                 None => asked >= u128::from(keepalive.count),
             };
@@ -179,7 +181,7 @@ impl Connection {
     /// When a silent peer is probed again, or the connection given up by its user timeout.
     fn keepalive_at(&self, keepalive: KeepaliveTimes, now: Instant) -> Instant {
         let next = now + keepalive.interval();
-        let over = self.wishes.user_timeout().map(|timeout| self.heard + timeout);
+        let over = self.user_options.user_timeout().map(|timeout| self.heard + timeout);
         over.filter(|over| now < *over).map_or(next, |over| next.min(over))
     }
 

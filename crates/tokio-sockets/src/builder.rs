@@ -13,7 +13,7 @@ use floodwall_device::{
     Device, DeviceInfo, DeviceKind, DeviceSpec, FirstLineMode, Medium, NapiPolicy, OpenConfig,
     OpenedDevice, stable_secret, station_address,
 };
-use floodwall_dispatch::{CrewConfig, Port, WORKERS_MAX, WorkerConfig, WorkerSlot, entropy};
+use floodwall_dispatch::{Port, WORKERS_MAX, WorkerConfig, WorkerGroupConfig, WorkerSlot, entropy};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::remote::RemoteConfig;
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
@@ -23,7 +23,7 @@ use crate::error::NetworkError;
 use crate::links::WatchedLink;
 use crate::network::{Network, NetworkPlan};
 
-/// Super-frames in the pool, where a device carries such.
+/// GSO frames in the pool, where a device carries such.
 const SUPERS_POOLED: usize = 64;
 
 /// Where an interface's packets come from.
@@ -186,7 +186,7 @@ impl NetworkBuilder {
         self.last("an MTU", |wanted| wanted.mtu = Some(mtu))
     }
 
-    /// Whether super-frames (GSO) and partial checksums may cross the last device; the default is
+    /// Whether GSO frames (GSO) and partial checksums may cross the last device; the default is
     /// on.
     pub fn offload(self, on: bool) -> Self {
         self.last("offload", |wanted| wanted.offload = on)
@@ -324,7 +324,7 @@ impl NetworkBuilder {
         if let Some(mtu) = self.interfaces.iter().filter_map(|wanted| wanted.mtu).find(wrong_mtu) {
             return Err(NetworkError::Mtu(mtu));
         }
-        let mut berths: Vec<_> = (0..workers)
+        let mut slots: Vec<_> = (0..workers)
             .map(|worker| WorkerSlot { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
         let (mut offload, mut links) = (false, Vec::new());
@@ -338,8 +338,8 @@ impl NetworkBuilder {
             offload |= info.offload;
             // An interface may have more queues than there are workers: in turn.
             for (number, queue) in queues.into_iter().enumerate() {
-                if let Some(berth) = berths.get_mut(number % workers.max(1)) {
-                    berth.ports.push(Port::new(iface, queue));
+                if let Some(slot) = slots.get_mut(number % workers.max(1)) {
+                    slot.ports.push(Port::new(iface, queue));
                 }
             }
             let interface = InterfaceConfig { addresses, gateways, ..wanted.on(info, station) };
@@ -349,11 +349,11 @@ impl NetworkBuilder {
             adjust(&mut stack);
         }
         floodwall_stack::check(&stack)?;
-        let mut crew = CrewConfig::new(berths)?;
+        let mut group = WorkerGroupConfig::new(slots)?;
         let usual = || usual_memory(workers, offload);
         let accounts = floodwall_stack::accounts_needed(&stack);
-        crew.memory = PoolConfig { accounts, ..self.memory.unwrap_or_else(usual) };
-        crew.worker = self.worker;
+        group.memory = PoolConfig { accounts, ..self.memory.unwrap_or_else(usual) };
+        group.worker = self.worker;
         let remote = RemoteConfig {
             sockets_max: stack.udp_sockets_max,
             connections_max: stack.tcp_connections_max,
@@ -362,7 +362,7 @@ impl NetworkBuilder {
         };
         Ok(NetworkPlan {
             stack,
-            crew,
+            group,
             remote,
             shares_core: self.shares_core.unwrap_or_else(has_one_core),
             resolver: self.resolver,
@@ -397,7 +397,7 @@ pub(crate) fn is_mtu(mtu: &u32) -> bool {
     (MTU_MIN..=MTU_MAX).contains(mtu)
 }
 
-/// What each worker has by itself, for all of them; super-frames where a device carries such.
+/// What each worker has by itself, for all of them; GSO frames where a device carries such.
 fn usual_memory(workers: usize, offload: bool) -> PoolConfig {
     let usual = PoolConfig::default();
     PoolConfig {

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use floodwall_device::{DeviceError, NoDeviceWord};
-use floodwall_dispatch::{CrewError, entropy::NoEntropy};
+use floodwall_device::{DeviceError, InvalidDeviceSpec};
+use floodwall_dispatch::{WorkerGroupError, entropy::NoEntropy};
 use floodwall_packet::PoolError;
 use floodwall_stack::ConfigError;
 use thiserror::Error;
@@ -16,7 +16,7 @@ use thiserror::Error;
 pub enum NetworkError {
     /// The text names no device.
     #[error(transparent)]
-    Word(#[from] NoDeviceWord),
+    Word(#[from] InvalidDeviceSpec),
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -59,7 +59,7 @@ pub enum NetworkError {
     Entropy(#[from] NoEntropy),
     /// The workers could not start, or ended by themselves.
     #[error(transparent)]
-    Workers(#[from] CrewError),
+    Workers(#[from] WorkerGroupError),
     /// The address is in use by another station on the link (duplicate address detection).
     #[error("{0} is in use by another station of the link: give another address")]
     Duplicate(IpAddr),

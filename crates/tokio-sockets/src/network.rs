@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
-    Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader, PortReport,
-    Setting, Shown, Stop, WorkerCommand, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
+    Control, ControlError, ControlQueue, PortReport, Setting, Shown, Stop, WorkerCommand,
+    WorkerCounter, WorkerCounters, WorkerGroup, WorkerGroupConfig, WorkerGroupEnded,
+    WorkerGroupError, WorkerGroupReader, entropy,
 };
 use floodwall_stack::remote::{GroupId, ListenHandle, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{HeldConnections, Seat, Stack, StackConfig, Stats, seats};
@@ -39,7 +40,7 @@ const ADDRESS_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// The checked configuration of a network.
 pub(crate) struct NetworkPlan {
     pub(crate) stack: StackConfig,
-    pub(crate) crew: CrewConfig,
+    pub(crate) group: WorkerGroupConfig,
     pub(crate) remote: RemoteConfig,
     pub(crate) shares_core: bool,
     pub(crate) resolver: Option<Box<dyn Resolver>>,
@@ -84,7 +85,7 @@ pub(crate) struct NetworkInner {
     remote: Remote,
     drivers: Arc<Drivers>,
     pub(crate) controls: Vec<Control<Shown<Stack>>>,
-    pub(crate) reader: CrewReader,
+    pub(crate) reader: WorkerGroupReader,
     pub(crate) subscribers: Arc<Subscribers>,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
@@ -98,7 +99,7 @@ pub(crate) struct NetworkInner {
 }
 
 /// Its end; the first query gets the report.
-type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
+type Ending = Arc<Mutex<Option<Result<WorkerGroupEnded, WorkerGroupError>>>>;
 
 impl Drop for NetworkInner {
     fn drop(&mut self) {
@@ -121,19 +122,19 @@ impl Network {
     }
 
     pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
-        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp, drain, links } = plan;
+        let NetworkPlan { stack, group, remote, shares_core, resolver, tcp, drain, links } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
-        let drivers = Drivers::new(remote.clone(), crew.berths.len(), shares_core);
+        let drivers = Drivers::new(remote.clone(), group.slots.len(), shares_core);
         let receive_bytes = stack.udp_receive_bytes as u64;
         let addresses = configured(&stack);
         let mut random = entropy::randomness()?;
-        let seats = seats(&stack, &crew.domain, crew.steering, &mut random.secret);
+        let seats = seats(&stack, &group.domain, group.steering, &mut random.secret);
         let places = seats.into_iter().zip(shards).map(Some).collect();
-        let crew = WorkerGroup::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
-        let controls = crew.seats().iter().map(|seat| seat.control.clone()).collect::<Vec<_>>();
-        let reader = crew.reader();
+        let group = WorkerGroup::start(group, &stop, maker(stack, places, Arc::clone(&drivers)))?;
+        let controls = group.seats().iter().map(|seat| seat.control.clone()).collect::<Vec<_>>();
+        let reader = group.reader();
         let (tell, ended) = watch::channel(None);
         let (ready, is_ready) = oneshot::channel();
         let inner = NetworkInner {
@@ -151,13 +152,13 @@ impl Network {
             ended,
         };
         let network = Self { inner: Arc::new(inner) };
-        links::watch(links, crew.control(), network.inner.stop.clone())?;
+        links::watch(links, group.control(), network.inner.stop.clone())?;
         #[cfg(feature = "tracing")]
         crate::events::trace(&network.inner)?;
-        let (control, stop) = (crew.control(), network.inner.stop.clone());
+        let (control, stop) = (group.control(), network.inner.stop.clone());
         let wait = move || {
             let _ = ready.send(wait_for(&addresses, &control, &stop));
-            let ended = crew.join();
+            let ended = group.join();
             let _ = tell.send(Some(Arc::new(Mutex::new(Some(ended)))));
         };
         let system = |source| NetworkError::System { action: "start a thread", source };

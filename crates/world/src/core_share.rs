@@ -146,15 +146,15 @@ impl CoreShare {
         inbox: &mut HandoffList,
         handed: &mut HandoffList,
     ) -> (usize, u64) {
-        let appetite = engine.rx_capacity(now).min(BURST_MAX);
-        let asked = self.handed_gate.as_ref().map_or(appetite, |gate| gate.ask(appetite));
+        let capacity = engine.rx_capacity(now).min(BURST_MAX);
+        let asked = self.handed_gate.as_ref().map_or(capacity, |gate| gate.ask(capacity));
         for handoff in inbox.drain_first(asked) {
             let _ = handed.push(handoff);
         }
         let taken = handed.len();
         let Some(gate) = &mut self.handed_gate else { return (taken, 0) };
         let before = gate.stats().looked_at();
-        gate.admit(engine, handed, &Poll { now, asked, taken, appetite });
+        gate.admit(engine, handed, &Poll { now, asked, taken, capacity });
         (taken, gate.stats().looked_at() - before)
     }
 
@@ -174,10 +174,10 @@ impl CoreShare {
         self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
-    /// The engine's appetite, and the number of packets to request from the ring.
+    /// The engine's receive capacity, and the number of packets to request from the ring.
     pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> (usize, usize) {
-        let appetite = engine.rx_capacity(now).min(BURST_MAX);
-        (appetite, self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite)))
+        let capacity = engine.rx_capacity(now).min(BURST_MAX);
+        (capacity, self.gate.as_ref().map_or(capacity, |gate| gate.ask(capacity)))
     }
 
     /// Leaves in the burst of a `poll` what the engine shall have. Returns how many packets were

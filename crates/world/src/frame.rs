@@ -8,7 +8,7 @@
 use floodwall_packet::{ChecksumState, Class, PacketBuf, Pool};
 
 /// Copies the packet's bytes to `frame`, its checksum finished. False where this wire cannot
-/// finish it: a super-frame, or a partial checksum without its place.
+/// finish it: a GSO frame, or a partial checksum without its place.
 pub(crate) fn copy_out(packet: &PacketBuf, frame: &mut Vec<u8>) -> bool {
     for chunk in packet.chunks() {
         frame.extend_from_slice(chunk);

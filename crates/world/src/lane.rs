@@ -82,7 +82,7 @@ impl LaneConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum LaneDrop {
-    /// The sender gave a super-frame or an unfinished checksum that this wire cannot finish.
+    /// The sender gave a GSO frame or an unfinished checksum that this wire cannot finish.
     Unfinished,
     /// The queue before the transmitter was full.
     QueueFull,

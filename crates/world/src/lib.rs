@@ -17,7 +17,6 @@
 
 mod core_share;
 mod cost;
-mod crew;
 mod error;
 mod flight;
 mod frame;
@@ -27,6 +26,7 @@ mod node;
 mod node_config;
 mod node_stats;
 mod remake;
+mod simulated_workers;
 mod trace;
 mod world;
 

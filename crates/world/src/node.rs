@@ -23,7 +23,6 @@ use floodwall_schedule::Poll;
 
 use crate::core_share::CoreShare;
 use crate::cost::{CostTable, Spent};
-use crate::crew::SimulatedMembership;
 use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
@@ -31,6 +30,7 @@ use crate::link::{LinkId, Side};
 use crate::node_config::{NodeConfig, NodeId};
 use crate::node_stats::NodeStats;
 use crate::remake::{AnyEngine, NoRemake, Remake, Remaking};
+use crate::simulated_workers::SimulatedMembership;
 
 /// Delay for an engine that requests an immediate call and then does nothing.
 const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
@@ -318,7 +318,7 @@ impl WorldNode {
 
     fn take_burst(&mut self, now: Instant) -> Spent {
         let mut spent = Spent { wake_ups: 1, ..Spent::default() };
-        let (appetite, asked) = self.share.ask(now, &*self.engine);
+        let (capacity, asked) = self.share.ask(now, &*self.engine);
         self.arrived.set_limit(asked);
         while self.arrived.room() > 0 {
             let Some(packet) = self.ring.pop_front() else { break };
@@ -328,11 +328,11 @@ impl WorldNode {
                 break;
             }
         }
-        let poll = Poll { now, asked, taken: self.arrived.len(), appetite };
+        let poll = Poll { now, asked, taken: self.arrived.len(), capacity };
         self.sort();
         spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, &poll);
         self.stats.packets_in += self.arrived.len() as u64;
-        // An engine without appetite is called again at its deadline, or soon.
+        // An engine without receive capacity is called again at its deadline, or soon.
         let idled = spent.packets == 0 && self.arrived.is_empty();
         self.poll_from = if idled { now + FRUITLESS_PAUSE } else { now };
         spent

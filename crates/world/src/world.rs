@@ -14,7 +14,6 @@ use floodwall_packet::{Engine, HandoffList, PacketBuf, Pool, Round};
 use floodwall_sync::qsbr::Domain;
 
 use crate::cost::CostTable;
-use crate::crew::{SimulatedMembership, SimulatedWorkers};
 use crate::error::WorldError;
 use crate::flight::FrameFlight;
 use crate::frame;
@@ -24,6 +23,7 @@ use crate::node::WorldNode;
 use crate::node_config::{NodeConfig, NodeId};
 use crate::node_stats::NodeStats;
 use crate::remake::Remaking;
+use crate::simulated_workers::{SimulatedMembership, SimulatedWorkers};
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Why a run came to its end.
@@ -103,7 +103,7 @@ pub struct World {
     turns: BTreeSet<(Instant, NodeId)>,
     hook: Option<Hook>,
     /// Hosts with several workers.
-    crews: Vec<SimulatedWorkers>,
+    groups: Vec<SimulatedWorkers>,
 }
 
 impl World {
@@ -118,7 +118,7 @@ impl World {
             flight: FrameFlight::default(),
             turns: BTreeSet::new(),
             hook: None,
-            crews: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -163,14 +163,14 @@ impl World {
         steering: Steering,
         config: NodeConfig,
     ) -> Result<Vec<NodeId>, WorldError> {
-        let (crew, mut members) = (self.crews.len(), Vec::new());
+        let (group, mut members) = (self.groups.len(), Vec::new());
         let (made, wanted) = (usize::from(steering.workers()), engines.len());
         if made != wanted {
             return Err(WorldError::Workers { made, wanted });
         }
         for (at, (engine, pool)) in engines.into_iter().enumerate() {
             let own = WorkerId(at as u16);
-            let membership = SimulatedMembership::new(crew, domain, own, steering);
+            let membership = SimulatedMembership::new(group, domain, own, steering);
             let membership = membership.ok_or(WorldError::Workers { made: at, wanted })?;
             let id = self.add_node_with(&format!("{name}.{at}"), engine, pool, config);
             if let Some(node) = self.nodes.get_mut(id.0) {
@@ -179,7 +179,7 @@ impl World {
             }
             members.push(id);
         }
-        self.crews.push(SimulatedWorkers::new(members.clone(), steering));
+        self.groups.push(SimulatedWorkers::new(members.clone(), steering));
         Ok(members)
     }
 
@@ -194,9 +194,9 @@ impl World {
     /// From now on all frames that arrive at a host with several workers by this interface are put
     /// into the queue of one of them, regardless of the owner, as by a card without RSS.
     pub fn set_queue(&mut self, worker: NodeId, iface: IfIndex) {
-        let crew = self.at(worker).and_then(|node| node.membership.as_ref()).map(|m| m.crew);
-        if let Some(crew) = crew.and_then(|crew| self.crews.get_mut(crew)) {
-            crew.set_queue(iface, worker);
+        let group = self.at(worker).and_then(|node| node.membership.as_ref()).map(|m| m.group);
+        if let Some(group) = group.and_then(|group| self.groups.get_mut(group)) {
+            group.set_queue(iface, worker);
         }
     }
 
@@ -221,25 +221,25 @@ impl World {
 
     /// The nodes that have a node's links: itself, or all workers of its host.
     fn workers_of(&self, id: NodeId) -> Vec<NodeId> {
-        let crew = self.at(id).and_then(|node| self.crews.get(node.membership.as_ref()?.crew));
-        crew.map_or_else(|| vec![id], |crew| crew.members.clone())
+        let group = self.at(id).and_then(|node| self.groups.get(node.membership.as_ref()?.group));
+        group.map_or_else(|| vec![id], |group| group.members.clone())
     }
 
     /// Carries what a worker handed over to the others, and gives turns to those it nudged.
     fn carry(&mut self, id: NodeId) {
-        let Self { nodes, crews, now, .. } = self;
+        let Self { nodes, groups, now, .. } = self;
         let Some(membership) = nodes.get_mut(id.0).and_then(|node| node.membership.as_mut()) else {
             return;
         };
-        let Some(crew) = crews.get(membership.crew) else { return };
+        let Some(group) = groups.get(membership.group) else { return };
         let mut handed = mem::replace(&mut membership.handoff, HandoffList::new(0));
         for handoff in handed.drain() {
-            let member = crew.member(handoff.to).and_then(|to| nodes.get_mut(to.0));
+            let member = group.member(handoff.to).and_then(|to| nodes.get_mut(to.0));
             let Some(node) = member else { continue };
             let taken = node.membership.as_mut().is_some_and(|m| m.take(handoff));
             node.stats.handoff_lost += u64::from(!taken);
         }
-        for (worker, member) in crew.members.iter().enumerate() {
+        for (worker, member) in group.members.iter().enumerate() {
             let Some(node) = nodes.get_mut(member.0) else { continue };
             if let Some(membership) = &mut node.membership {
                 membership.nudged |= handed.is_nudged(WorkerId(worker as u16));
@@ -517,8 +517,8 @@ impl World {
         let Some(link) = self.links.get_mut(id.0) else { return };
         let (first, iface) = link.port(from.other());
         let membership = self.nodes.get(first.0).and_then(|node| node.membership.as_ref());
-        let crew = membership.and_then(|membership| self.crews.get(membership.crew));
-        let receiver = crew.and_then(|crew| crew.receiver(iface, &flown.frame)).unwrap_or(first);
+        let group = membership.and_then(|membership| self.groups.get(membership.group));
+        let receiver = group.and_then(|group| group.receiver(iface, &flown.frame)).unwrap_or(first);
         let Some(node) = self.nodes.get_mut(receiver.0) else { return };
         let received = node.receive(self.now, iface, &flown.frame);
         let stats = &mut link.lane_mut(from).stats;

@@ -55,7 +55,7 @@ impl Engine for Client {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-/// Echoes; classifies by the last byte. With `stuck`, it has no appetite until then.
+/// Echoes; classifies by the last byte. With `stuck`, it has no receive capacity until then.
 #[derive(Default)]
 struct Server {
     handled: u64,
@@ -271,7 +271,7 @@ fn excess_beyond_what_can_be_looked_at_is_dropped_in_the_ring_before_any_work() 
 }
 
 #[test]
-fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
+fn an_engine_without_rx_capacity_costs_nothing_and_takes_up_again() {
     let no_gate = NodeConfig { gate: None, ..config(Share::HALF) };
     let mut scene = Scene::new(no_gate, b's', CAPACITY / 2);
     let until = Instant::ORIGIN + Duration::from_millis(4);

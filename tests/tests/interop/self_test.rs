@@ -9,7 +9,7 @@ use crate::binary::floodwall;
 use crate::command::{Process, Said, ip, shown_by_ip};
 use crate::namespace::{inside, inside_alone, pause, set};
 
-/// It waits for repeats where super-frames are lost: half a minute on an idle machine.
+/// It waits for repeats where GSO frames are lost: half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// What is proved for each device in any case.
@@ -56,7 +56,7 @@ fn is_proved(word: &'static str, super_frames: &'static str) {
         for check in PROVED {
             assert_eq!(outcomes(&report, check), ["works"], "{check}: {report:#}");
         }
-        assert_eq!(outcomes(&report, "super-frames")[0], super_frames, "{report:#}");
+        assert_eq!(outcomes(&report, "GSO frames")[0], super_frames, "{report:#}");
         assert_eq!(outcomes(&report, "each queue used").len(), 1, "{report:#}");
         assert!(report.get("capacities").is_none(), "not requested");
         // None of it was in the caller's namespace.

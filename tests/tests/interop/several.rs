@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use floodwall_base::{IfIndex, Randomness};
 use floodwall_device::{Tun, TunConfig, TunKind};
 use floodwall_dispatch::{
-    CrewConfig, Port, Setting, Shown, Stop, WorkerCounter, WorkerGroup, WorkerSlot,
+    Port, Setting, Shown, Stop, WorkerCounter, WorkerGroup, WorkerGroupConfig, WorkerSlot,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_services::{ServiceKind, UdpService};
@@ -38,16 +38,18 @@ fn two_workers_on_two_queues_answer_the_kernel() {
         };
         assert!(ip(&format!("addr add 10.77.0.1/24 dev {}", link::NAME)));
         assert!(link::give_v6("fd77::1/64", link::NAME));
-        let berth =
+        let slot =
             |queue| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(queue))] };
-        let crew = CrewConfig::new(opened.into_iter().map(berth).collect()).unwrap();
+        let group = WorkerGroupConfig::new(opened.into_iter().map(slot).collect()).unwrap();
         let interfaces = vec![link::interface(Kind::Tap, MTU)];
         let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
         let accounts = accounts_needed(&config);
-        let crew =
-            CrewConfig { memory: PoolConfig { accounts, supers: 32, ..crew.memory }, ..crew };
+        let group = WorkerGroupConfig {
+            memory: PoolConfig { accounts, supers: 32, ..group.memory },
+            ..group
+        };
         let mut random = Randomness::from_number(1);
-        let seated = seats(&config, &crew.domain, crew.steering, &mut random.secret);
+        let seated = seats(&config, &group.domain, group.steering, &mut random.secret);
         let seated = Mutex::new(seated.into_iter().map(Some).collect::<Vec<_>>());
         let make = move |setting: &mut Setting<'_>| {
             let at = usize::from(setting.worker.0);
@@ -59,14 +61,14 @@ fn two_workers_on_two_queues_answer_the_kernel() {
             host.map(Shown::silent).map_err(|e| e.to_string())
         };
         let stop = Stop::new().unwrap();
-        let crew = WorkerGroup::start(crew, &stop, make).unwrap();
+        let group = WorkerGroup::start(group, &stop, make).unwrap();
         let ready = || {
             let all = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
                 let mut addresses =
                     desk.engine.engine.stack().interfaces().iter().flat_map(|i| i.addresses());
                 addresses.all(|a| a.state.is_assigned())
             };
-            crew.control().ask(PATIENCE, all).unwrap()
+            group.control().ask(PATIENCE, all).unwrap()
         };
         assert!(until(PATIENCE, ready), "our addresses may be used");
         for Ends { ours, kernel } in ends() {
@@ -74,7 +76,7 @@ fn two_workers_on_two_queues_answer_the_kernel() {
             let _ = ping_all(&ours.to_string(), 20, "-i 0.002");
         }
         stop.trigger();
-        let ended = crew.join().unwrap();
+        let ended = group.join().unwrap();
         assert!(ended.is_conserved(), "{ended:?}");
         let rounds = |at: usize| ended.workers[at].facts.of(WorkerCounter::RxPackets);
         assert!(rounds(0) > 0 && rounds(1) > 0, "both queues are used: {ended:?}");

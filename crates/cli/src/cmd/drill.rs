@@ -21,8 +21,8 @@ use crate::output;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  every floor holds
-  1  a floor does not hold
+  0  every criterion holds
+  1  a criterion does not hold
   2  the drill could not be run, or these words make no sense
 
 Example:

@@ -1,9 +1,9 @@
 //! `floodwall run`: opens the devices, starts the workers, and ends in good order.
 //!
-//! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
-//! socket. A worker's end and its panic trigger a stop; so do SIGINT and SIGTERM, once connections
-//! are drained (`ending.rs`). After it devices are closed, the socket is removed and one line
-//! reports what happened.
+//! Each worker has a thread of its own (`worker_group.rs` in dispatch); this thread serves the
+//! control socket. A worker's end and its panic trigger a stop; so do SIGINT and SIGTERM, once
+//! connections are drained (`ending.rs`). After it devices are closed, the socket is removed and
+//! one line reports what happened.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use floodwall_base::WorkerId;
 use floodwall_device::{DeviceKind, Medium, NapiPriority};
 use floodwall_dispatch::{
-    BalanceConfig, Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic,
-    Port, Setting, Share, Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError,
-    WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
+    BalanceConfig, Clock, Control, ControlError, Event, OnPanic, Port, Setting, Share, Shown, Stop,
+    WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerGroupConfig,
+    WorkerGroupError, WorkerGroupReader, WorkerSeat, WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
@@ -60,7 +60,7 @@ use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
 const WORKER_PATIENCE: Duration = Duration::from_secs(1);
-/// Super-frames in the pool, where a device carries such.
+/// GSO frames in the pool, where a device carries such.
 const SUPERS_POOLED: usize = 64;
 /// How a failure is reported: one line, with the remedy.
 type Failure = String;
@@ -126,12 +126,12 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let outside = (&stop, &keys, args.share_core, make);
-    let crew = start_crew(settings, &shards, opened, &cores, outside)?;
-    let seats = RunningWorkers::new(crew.seats().to_vec(), crew.reader());
-    ending.set_workers(crew.seats());
+    let group = start_group(settings, &shards, opened, &cores, outside)?;
+    let seats = RunningWorkers::new(group.seats().to_vec(), group.reader());
+    ending.set_workers(group.seats());
     let captures = captures(settings, &seats, &stop);
     let watch = StatWatch {
-        control: crew.control(),
+        control: group.control(),
         reader: seats.reader.clone(),
         links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
@@ -162,7 +162,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     if let Err(error) = served {
         error!("the control socket is out of service: {error}");
     }
-    let ended = crew.join().map_err(in_words);
+    let ended = group.join().map_err(in_words);
     drop(taken);
     signals.close();
     hangups.close();
@@ -206,9 +206,9 @@ fn end_recordings(recordings: Vec<Recording>) {
 }
 
 /// How the workers ended, without a worker's number where there is only one.
-fn in_words(error: CrewError) -> Failure {
+fn in_words(error: WorkerGroupError) -> Failure {
     match error {
-        CrewError::Worker { error, .. }
+        WorkerGroupError::Worker { error, .. }
             if matches!(error, WorkerError::NoDeviceLeft(_) | WorkerError::Panicked(_)) =>
         {
             words(error)
@@ -350,7 +350,7 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
 #[derive(Clone)]
 struct RunningWorkers {
     each: Vec<WorkerSeat<Shown<Host>>>,
-    reader: CrewReader,
+    reader: WorkerGroupReader,
     /// How long each has taken to answer.
     answers: Arc<Mutex<Vec<AnswerTimes>>>,
     /// The floods that are under way.
@@ -358,13 +358,13 @@ struct RunningWorkers {
 }
 
 impl RunningWorkers {
-    fn new(each: Vec<WorkerSeat<Shown<Host>>>, reader: CrewReader) -> Self {
+    fn new(each: Vec<WorkerSeat<Shown<Host>>>, reader: WorkerGroupReader) -> Self {
         Self { each, reader, answers: Arc::default(), floods: FloodNote::default() }
     }
 }
 
 /// Starts the workers, and waits until they stand.
-fn start_crew(
+fn start_group(
     settings: &RunSettings,
     shards: &SharedShardConfig,
     opened: Vec<OpenedDevices>,
@@ -375,10 +375,10 @@ fn start_crew(
     let workers = cores.len();
     tell_events(happened, workers)?;
     let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS_POOLED } else { 0 };
-    let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
+    let group = WorkerGroupConfig::new(slots(opened, cores)).map_err(words)?;
     let plain = PoolConfig::default();
     let accounts = floodwall_stack::accounts_needed(&lock(shards).stack);
-    let crew = CrewConfig {
+    let group = WorkerGroupConfig {
         memory: PoolConfig {
             supers: supers * workers,
             small: plain.small * workers,
@@ -387,7 +387,7 @@ fn start_crew(
             accounts,
             ..plain
         },
-        on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
+        on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndGroup, |policy| policy.value),
         worker: WorkerConfig {
             events: Some(events),
             balance: shares
@@ -395,23 +395,23 @@ fn start_crew(
             watches_core: shares,
             ..WorkerConfig::default()
         },
-        ..crew
+        ..group
     };
-    address_space::check(&lock(shards).stack, &crew.memory, workers)?;
-    let make = maker(shards, &crew, keys, make)?;
-    WorkerGroup::start(crew, stop, make).map_err(in_words)
+    address_space::check(&lock(shards).stack, &group.memory, workers)?;
+    let make = maker(shards, &group, keys, make)?;
+    WorkerGroup::start(group, stop, make).map_err(in_words)
 }
 
 /// How each worker's shard of the host is made.
 fn maker(
     shards: &SharedShardConfig,
-    crew: &CrewConfig,
+    group: &WorkerGroupConfig,
     keys: &CookieKeys,
     make: ApplicationMaker,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
 {
     let mut random = entropy::randomness().map_err(words)?;
-    let seats = Seats::new(&lock(shards).stack, &crew.domain, crew.steering, &mut random.secret);
+    let seats = Seats::new(&lock(shards).stack, &group.domain, group.steering, &mut random.secret);
     let (shards, keys) = (Arc::clone(shards), keys.clone());
     Ok(move |setting: &mut Setting<'_>| {
         let seat = seats.take(setting.worker).map_err(words)?;
@@ -427,16 +427,16 @@ fn maker(
 }
 
 /// The devices' queues shared out to the workers, in turn.
-fn berths(opened: Vec<OpenedDevices>, cores: &[Option<usize>]) -> Vec<WorkerSlot> {
-    let mut berths: Vec<_> =
+fn slots(opened: Vec<OpenedDevices>, cores: &[Option<usize>]) -> Vec<WorkerSlot> {
+    let mut slots: Vec<_> =
         cores.iter().map(|core| WorkerSlot { core: *core, ports: Vec::new() }).collect();
-    let workers = berths.len();
+    let workers = slots.len();
     for OpenedDevices { iface, queues, .. } in opened {
         for (number, device) in queues.into_iter().enumerate() {
-            berths[number % workers].ports.push(Port::new(iface, device));
+            slots[number % workers].ports.push(Port::new(iface, device));
         }
     }
-    berths
+    slots
 }
 
 /// The application of one service.
@@ -674,7 +674,7 @@ fn drops(stats: &Stats, facts: impl Iterator<Item = (&'static str, u64)>) -> (u6
 }
 
 /// The last line: packets received, sent and dropped.
-fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
+fn summary(state: &str, birth: &StartTime, reader: &WorkerGroupReader) -> String {
     let published = reader.read();
     let stats = hosted::read(&hosted::sum(&published));
     let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));

@@ -86,8 +86,10 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
 }
 
 fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
-    let device: DeviceSpec =
-        args.device.parse().map_err(|error: floodwall_device::NoDeviceWord| error.to_string())?;
+    let device: DeviceSpec = args
+        .device
+        .parse()
+        .map_err(|error: floodwall_device::InvalidDeviceSpec| error.to_string())?;
     let (in_namespaces, capacity) = (args.in_namespaces, args.capacity);
     Ok(SelfTestOptions { device, in_namespaces, capacity })
 }

@@ -19,7 +19,7 @@ const METRIC_V6: u32 = 1024;
 
 /// What words are understood by.
 #[derive(Clone, Copy)]
-pub(crate) struct RouteScene<'a> {
+pub(crate) struct RouteContext<'a> {
     pub(crate) interfaces: &'a [Interface],
     pub(crate) now: Instant,
 }
@@ -37,7 +37,7 @@ pub(crate) enum RouteUndo<A: Address> {
     RestoreRule(Rule<A>),
 }
 
-impl RouteScene<'_> {
+impl RouteContext<'_> {
     pub(crate) fn named(&self, dev: &str) -> Result<IfIndex, String> {
         let found = self.interfaces.iter().find(|i| i.name == dev).map(|i| i.index);
         found.ok_or_else(|| {
@@ -106,11 +106,11 @@ fn prefix_of<A: Address>(words: &RouteWords) -> Result<Prefix<A>, String> {
 /// Adds or replaces a route as given.
 pub(crate) fn put<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     how: Put,
     words: &RouteWords,
 ) -> Result<RouteUndo<A>, String> {
-    let (route, legs) = route_of(scene, words)?;
+    let (route, legs) = route_of(context, words)?;
     let former = match how {
         Put::Replace => fib
             .routes_to(route.table, route.prefix)
@@ -119,8 +119,8 @@ pub(crate) fn put<A: LpmFamily>(
         _ => None,
     };
     let done = match legs.is_empty() {
-        true => fib.put(route, how, scene.now),
-        false => fib.put_multipath(route, &legs, how, scene.now),
+        true => fib.put(route, how, context.now),
+        false => fib.put_multipath(route, &legs, how, context.now),
     };
     done.map_err(|error| error.to_string())?;
     Ok(match former {
@@ -135,21 +135,21 @@ pub(crate) fn put<A: LpmFamily>(
 }
 
 fn route_of<A: LpmFamily>(
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     words: &RouteWords,
 ) -> Result<(Route<A>, Vec<Leg<A>>), String> {
     let prefix = prefix_of::<A>(words)?;
     let kind = words.kind.unwrap_or_default();
     let gateway = words.via.and_then(A::from_ip);
-    let legs = words.legs.iter().map(|leg| scene.leg(leg)).collect::<Result<Vec<_>, _>>()?;
+    let legs = words.legs.iter().map(|leg| context.leg(leg)).collect::<Result<Vec<_>, _>>()?;
     let iface = match (kind.is_unicast() && legs.is_empty(), legs.first()) {
-        (true, _) => scene.way(gateway, words.dev.as_deref(), words.onlink)?,
+        (true, _) => context.way(gateway, words.dev.as_deref(), words.onlink)?,
         (false, Some(leg)) => leg.hop.iface,
         (false, None) => IfIndex::LOOPBACK,
     };
     let src_addr = words.src.and_then(A::from_ip);
     if let Some(src) = words.src
-        && !scene.interfaces.iter().any(|i| i.owns(src).is_some())
+        && !context.interfaces.iter().any(|i| i.owns(src).is_some())
     {
         return Err(format!("src {src} is no address of this host; add it first"));
     }
@@ -165,7 +165,7 @@ fn route_of<A: LpmFamily>(
         kind,
         protocol: words.protocol.unwrap_or(RouteProtocol::Boot),
         src_addr,
-        expires: words.expires.map(|secs| scene.now + Duration::from_secs(u64::from(secs))),
+        expires: words.expires.map(|secs| context.now + Duration::from_secs(u64::from(secs))),
         ..Route::on_link(prefix, iface)
     };
     Ok((route, legs))
@@ -184,10 +184,10 @@ pub(crate) fn legs_of<A: LpmFamily>(fib: &Fib<A>, route: &Route<A>) -> Vec<Leg<A
 /// Deletes the first route that is meant.
 pub(crate) fn delete<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     words: &RouteWords,
 ) -> Result<RouteUndo<A>, String> {
-    let iface = words.dev.as_deref().map(|dev| scene.named(dev)).transpose()?;
+    let iface = words.dev.as_deref().map(|dev| context.named(dev)).transpose()?;
     let table = match words.kind {
         Some(RouteKind::Local) => TableId::LOCAL,
         _ => TableId::MAIN,
@@ -203,7 +203,7 @@ pub(crate) fn delete<A: LpmFamily>(
     };
     let meant = fib.routes_to(which.table, which.prefix).find(|route| which.means(route));
     let legs = meant.map(|route| legs_of(fib, &route)).unwrap_or_default();
-    let gone = fib.delete(&which, scene.now).map_err(|error| error.to_string())?;
+    let gone = fib.delete(&which, context.now).map_err(|error| error.to_string())?;
     Ok(RouteUndo::Restore(gone, legs, Put::Append))
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn take_back<A: LpmFamily>(fib: &mut Fib<A>, undo: RouteUndo<A>, now:
 /// Adds a rule; without a priority it goes before all others that have one (as Linux does).
 pub(crate) fn add_rule<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     words: &RuleWords,
 ) -> Result<RouteUndo<A>, String> {
     let rules = fib.rules();
@@ -247,7 +247,7 @@ pub(crate) fn add_rule<A: LpmFamily>(
         priority: words.priority.unwrap_or(usual),
         from: prefix(words.from),
         to: prefix(words.to),
-        iif: words.iif.as_deref().map(|iif| scene.named(iif)).transpose()?,
+        iif: words.iif.as_deref().map(|iif| context.named(iif)).transpose()?,
         action,
     };
     fib.add_rule(rule).map(|()| RouteUndo::RemoveRule(rule)).map_err(|error| error.to_string())
@@ -260,11 +260,11 @@ fn prefix<A: Address>(of: Option<floodwall_base::IpCidr>) -> Option<Prefix<A>> {
 /// Deletes the first rule that matches all given fields.
 pub(crate) fn delete_rule<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     words: &RuleWords,
 ) -> Result<RouteUndo<A>, String> {
     let (from, to) = (prefix::<A>(words.from), prefix::<A>(words.to));
-    let iif = words.iif.as_deref().map(|iif| scene.named(iif)).transpose()?;
+    let iif = words.iif.as_deref().map(|iif| context.named(iif)).transpose()?;
     let done = fib.delete_rule(|rule| {
         let action = match rule.action {
             RuleAction::Table(table) => {

@@ -10,15 +10,15 @@ use floodwall_fib::{
 };
 use serde_json::{Map, Value, json};
 
-use super::apply::{RouteScene, legs_of};
+use super::apply::{RouteContext, legs_of};
 use super::names;
 use super::parse::RouteFilter;
 
 /// Maximum of routes in one answer; a larger table needs a filter.
 pub(crate) const SHOWN_MAX: usize = 50_000;
 
-fn dev(scene: RouteScene<'_>, iface: IfIndex) -> String {
-    let found = scene.interfaces.iter().find(|i| i.index == iface);
+fn dev(context: RouteContext<'_>, iface: IfIndex) -> String {
+    let found = context.interfaces.iter().find(|i| i.index == iface);
     found.map_or_else(|| format!("if{}", iface.0), |i| i.name.clone())
 }
 
@@ -34,12 +34,12 @@ pub(crate) fn prefix<A: Address>(prefix: Prefix<A>) -> String {
 /// The routes that a filter lets through, in the order of iproute2: by prefix, then metric.
 pub(crate) fn routes<A: LpmFamily>(
     fib: &Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     filter: &RouteFilter,
 ) -> (Vec<Value>, bool) {
     let table = filter.table.unwrap_or(Some(TableId::MAIN));
     let wanted = |route: &Route<A>| {
-        let iface = filter.dev.as_deref().map(|dev| scene.named(dev).ok());
+        let iface = filter.dev.as_deref().map(|dev| context.named(dev).ok());
         let exact = filter.prefix.is_none_or(|p| {
             A::from_ip(p.addr()) == Some(route.prefix.addr())
                 && p.prefix_len() == route.prefix.len()
@@ -52,18 +52,18 @@ pub(crate) fn routes<A: LpmFamily>(
             && filter.kind.is_none_or(|kind| kind == route.kind)
     };
     let mut found: Vec<Route<A>> =
-        fib.dump_at(scene.now).filter(wanted).take(SHOWN_MAX + 1).collect();
+        fib.dump_at(context.now).filter(wanted).take(SHOWN_MAX + 1).collect();
     found.sort_by_key(|route| (route.table, route.prefix.addr(), route.prefix.len(), route.metric));
     let more = found.len() > SHOWN_MAX;
     found.truncate(SHOWN_MAX);
     let all = table.is_none();
-    (found.iter().map(|route| of_route(fib, scene, route, all)).collect(), more)
+    (found.iter().map(|route| of_route(fib, context, route, all)).collect(), more)
 }
 
 /// One route; its table where others are shown too.
 pub(crate) fn of_route<A: LpmFamily>(
     fib: &Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     route: &Route<A>,
     table: bool,
 ) -> Value {
@@ -78,7 +78,7 @@ pub(crate) fn of_route<A: LpmFamily>(
         if let Some(gateway) = route.gateway {
             say("gateway", json!(gateway.to_string()));
         }
-        say("dev", json!(dev(scene, route.iface)));
+        say("dev", json!(dev(context, route.iface)));
     } else if route.kind == RouteKind::Local {
         say("dev", json!("lo"));
     }
@@ -102,7 +102,7 @@ pub(crate) fn of_route<A: LpmFamily>(
         say("metric", json!(route.metric));
     }
     say("flags", json!([]));
-    if let Some(left) = route.expires.map(|end| seconds_left(end, scene.now)) {
+    if let Some(left) = route.expires.map(|end| seconds_left(end, context.now)) {
         say("expires", json!(left));
     }
     if A::BITS != 32 {
@@ -116,7 +116,7 @@ pub(crate) fn of_route<A: LpmFamily>(
                 if let Some(gateway) = leg.hop.gateway {
                     one.insert("gateway".to_owned(), json!(gateway.to_string()));
                 }
-                one.insert("dev".to_owned(), json!(dev(scene, leg.hop.iface)));
+                one.insert("dev".to_owned(), json!(dev(context, leg.hop.iface)));
                 one.insert("weight".to_owned(), json!(leg.weight));
                 one.insert("flags".to_owned(), json!([]));
                 Value::Object(one)
@@ -140,7 +140,7 @@ pub(crate) fn seconds_left(end: Instant, now: Instant) -> u64 {
 }
 
 /// One rule.
-pub(crate) fn of_rule<A: Address>(rule: &Rule<A>, scene: RouteScene<'_>) -> Value {
+pub(crate) fn of_rule<A: Address>(rule: &Rule<A>, context: RouteContext<'_>) -> Value {
     let mut out = Map::new();
     let mut say = |key: &str, value: Value| drop(out.insert(key.to_owned(), value));
     say("priority", json!(rule.priority));
@@ -158,7 +158,7 @@ pub(crate) fn of_rule<A: Address>(rule: &Rule<A>, scene: RouteScene<'_>) -> Valu
         }
     }
     if let Some(iif) = rule.iif {
-        say("iif", json!(dev(scene, iif)));
+        say("iif", json!(dev(context, iif)));
     }
     match rule.action {
         RuleAction::Table(table) => say("table", json!(table.to_string())),

@@ -17,7 +17,7 @@ use floodwall_ip::{Interface, source_address};
 use floodwall_stack::{Host, Stack};
 use serde_json::{Value, json};
 
-use super::apply::{self, RouteScene, RouteUndo};
+use super::apply::{self, RouteContext, RouteUndo};
 use super::document;
 use super::parse::{self, RouteFilter, RouteQuestion, RouteRequest};
 use super::rule_words::RuleWish;
@@ -159,10 +159,10 @@ fn change(
     now: Instant,
 ) -> (Vec<RouteRestore>, Vec<(usize, String)>) {
     let interfaces = stack.interfaces().to_vec();
-    let scene = RouteScene { interfaces: &interfaces, now };
+    let context = RouteContext { interfaces: &interfaces, now };
     let (mut done, mut failed) = (Vec::with_capacity(slice.len()), Vec::new());
     for (line, wish) in slice {
-        match one(stack, scene, &wish) {
+        match one(stack, context, &wish) {
             Ok(back) => done.push(back),
             Err(why) => failed.push((line, why)),
         }
@@ -176,7 +176,7 @@ fn change(
 
 fn one(
     stack: &mut Stack,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     wish: &RouteRequest,
 ) -> Result<RouteRestore, String> {
     let v4 = match wish {
@@ -189,40 +189,40 @@ fn one(
         }
     };
     match v4 {
-        true => on(stack.routes_v4_mut(), scene, wish).map(RouteRestore::V4),
-        false => on(stack.routes_v6_mut(), scene, wish).map(RouteRestore::V6),
+        true => on(stack.routes_v4_mut(), context, wish).map(RouteRestore::V4),
+        false => on(stack.routes_v6_mut(), context, wish).map(RouteRestore::V6),
     }
 }
 
 fn on<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     wish: &RouteRequest,
 ) -> Result<RouteUndo<A>, String> {
     // A batch has the time: else the line behind a prefix with much below it would be refused.
-    fib.complete(scene.now);
+    fib.complete(context.now);
     match wish {
-        RouteRequest::Put(how, words) => apply::put(fib, scene, *how, words),
-        RouteRequest::Delete(words) => apply::delete(fib, scene, words),
-        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, words),
-        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, words),
+        RouteRequest::Put(how, words) => apply::put(fib, context, *how, words),
+        RouteRequest::Delete(words) => apply::delete(fib, context, words),
+        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, context, words),
+        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, context, words),
         _ => Err("it changes nothing".to_owned()),
     }
 }
 
 /// What is to be seen.
 fn look(stack: &Stack, wish: &RouteRequest, now: Instant) -> Value {
-    let scene = RouteScene { interfaces: stack.interfaces(), now };
+    let context = RouteContext { interfaces: stack.interfaces(), now };
     match wish {
-        RouteRequest::Show(filter) => shown(stack, scene, filter),
-        RouteRequest::Get(question) => match got(stack, scene, question) {
+        RouteRequest::Show(filter) => shown(stack, context, filter),
+        RouteRequest::Get(question) => match got(stack, context, question) {
             Ok(route) => json!({ "routes": [route] }),
             Err(why) => json!({ "error": why }),
         },
         RouteRequest::Rule(RuleWish::Show(family)) => {
             let rules: Vec<Value> = match family {
-                Some(Which::V6) => rules(stack.routes_v6(), scene),
-                _ => rules(stack.routes_v4(), scene),
+                Some(Which::V6) => rules(stack.routes_v6(), context),
+                _ => rules(stack.routes_v4(), context),
             };
             json!({ "rules": rules })
         }
@@ -230,29 +230,33 @@ fn look(stack: &Stack, wish: &RouteRequest, now: Instant) -> Value {
     }
 }
 
-fn rules<A: LpmFamily>(fib: &Fib<A>, scene: RouteScene<'_>) -> Vec<Value> {
-    fib.rules().iter().map(|rule| document::of_rule(rule, scene)).collect()
+fn rules<A: LpmFamily>(fib: &Fib<A>, context: RouteContext<'_>) -> Vec<Value> {
+    fib.rules().iter().map(|rule| document::of_rule(rule, context)).collect()
 }
 
 /// As `ip route show`: IPv4, unless the words are of the other family.
-fn shown(stack: &Stack, scene: RouteScene<'_>, filter: &RouteFilter) -> Value {
+fn shown(stack: &Stack, context: RouteContext<'_>, filter: &RouteFilter) -> Value {
     if let Some(dev) = &filter.dev
-        && let Err(why) = scene.named(dev)
+        && let Err(why) = context.named(dev)
     {
         return json!({ "error": why });
     }
     let said = filter.prefix.map(|prefix| prefix.addr()).or(filter.via).map(Which::of);
     let (routes, more) = match filter.family.or(said) {
-        Some(Which::V6) => document::routes(stack.routes_v6(), scene, filter),
-        _ => document::routes(stack.routes_v4(), scene, filter),
+        Some(Which::V6) => document::routes(stack.routes_v6(), context, filter),
+        _ => document::routes(stack.routes_v4(), context, filter),
     };
     json!({ "routes": routes, "more": more })
 }
 
-fn got(stack: &Stack, scene: RouteScene<'_>, question: &RouteQuestion) -> Result<Value, String> {
+fn got(
+    stack: &Stack,
+    context: RouteContext<'_>,
+    question: &RouteQuestion,
+) -> Result<Value, String> {
     match question.to {
-        IpAddr::V4(to) => way(stack.routes_v4(), stack.exceptions_v4(), scene, to, question),
-        IpAddr::V6(to) => way(stack.routes_v6(), stack.exceptions_v6(), scene, to, question),
+        IpAddr::V4(to) => way(stack.routes_v4(), stack.exceptions_v4(), context, to, question),
+        IpAddr::V6(to) => way(stack.routes_v6(), stack.exceptions_v6(), context, to, question),
     }
 }
 
@@ -260,12 +264,12 @@ fn got(stack: &Stack, scene: RouteScene<'_>, question: &RouteQuestion) -> Result
 fn way<A: LpmFamily>(
     fib: &Fib<A>,
     exceptions: &Exceptions<A>,
-    scene: RouteScene<'_>,
+    context: RouteContext<'_>,
     to: A,
     question: &RouteQuestion,
 ) -> Result<Value, String> {
-    let RouteScene { interfaces, now } = scene;
-    let iif = question.iif.as_deref().map(|iif| scene.named(iif)).transpose()?;
+    let RouteContext { interfaces, now } = context;
+    let iif = question.iif.as_deref().map(|iif| context.named(iif)).transpose()?;
     let wanted = to.to_string();
     if interfaces.iter().any(|i| i.owns(to.to_ip()).is_some()) {
         return Ok(

@@ -8,7 +8,7 @@ use floodwall_fib::{Fib, FibConfig};
 use floodwall_ip::{Interface, LinkMedium};
 use serde_json::{Value, json};
 
-use super::apply::{self, RouteScene, RouteUndo};
+use super::apply::{self, RouteContext, RouteUndo};
 use super::document;
 use super::parse::{self, RouteFilter, RouteRequest};
 use super::rule_words::RuleWish;
@@ -39,12 +39,12 @@ fn interfaces() -> Vec<Interface> {
 
 fn act<A: LpmFamily>(fib: &mut Fib<A>, text: &str) -> Result<RouteUndo<A>, String> {
     let all = interfaces();
-    let scene = RouteScene { interfaces: &all, now: NOW };
+    let context = RouteContext { interfaces: &all, now: NOW };
     match wish(text)? {
-        RouteRequest::Put(how, words) => apply::put(fib, scene, how, &words),
-        RouteRequest::Delete(words) => apply::delete(fib, scene, &words),
-        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, &words),
-        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, &words),
+        RouteRequest::Put(how, words) => apply::put(fib, context, how, &words),
+        RouteRequest::Delete(words) => apply::delete(fib, context, &words),
+        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, context, &words),
+        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, context, &words),
         other => panic!("{other:?}"),
     }
 }
@@ -52,7 +52,7 @@ fn act<A: LpmFamily>(fib: &mut Fib<A>, text: &str) -> Result<RouteUndo<A>, Strin
 fn shown<A: LpmFamily>(fib: &Fib<A>) -> Vec<Value> {
     let all = interfaces();
     let filter = RouteFilter { table: Some(None), ..RouteFilter::default() };
-    document::routes(fib, RouteScene { interfaces: &all, now: NOW }, &filter).0
+    document::routes(fib, RouteContext { interfaces: &all, now: NOW }, &filter).0
 }
 
 fn only<A: LpmFamily>(text: &str) -> Value {
@@ -199,8 +199,9 @@ fn rules_are_read_and_shown_in_ip_s_words() {
     act(&mut fib, "rule add from 10.0.0.0/8 to 192.0.2.1 iif fw0 pref 100 lookup 7").expect("room");
     act(&mut fib, "rule add from 10.0.0.0/8 prohibit").expect("room");
     let all = interfaces();
-    let scene = RouteScene { interfaces: &all, now: NOW };
-    let shown: Vec<Value> = fib.rules().iter().map(|rule| document::of_rule(rule, scene)).collect();
+    let context = RouteContext { interfaces: &all, now: NOW };
+    let shown: Vec<Value> =
+        fib.rules().iter().map(|rule| document::of_rule(rule, context)).collect();
     assert_eq!(
         shown[2],
         json!({ "priority": 100, "src": "10.0.0.0", "srclen": 8, "dst": "192.0.2.1", "iif": "fw0",

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use floodwall_base::{IpCidr, MacAddr};
-use floodwall_device::{DeviceSpec, FirstLineMode, NapiPolicy, NoDeviceWord, NoKernelHalf};
+use floodwall_device::{
+    DeviceSpec, FirstLineMode, InvalidDeviceSpec, InvalidNapiPolicy, NapiPolicy,
+};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 use crate::log::{LogFormat, LogLevel};
@@ -26,7 +28,7 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
 
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`, `xdp:INTERFACE,queues=N,mode=WAY`.
 pub(crate) fn device(text: &str) -> Result<DeviceSpec, WrongValue> {
-    text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
+    text.parse().map_err(|InvalidDeviceSpec { what, remedy }| wrong(what, remedy))
 }
 
 /// `off`, `filter`, `cookies`, `auto`.
@@ -37,9 +39,9 @@ pub(crate) fn first_line(text: &str) -> Result<FirstLineMode, WrongValue> {
 
 /// `auto`, `busy-poll`, `napi-thread`, `leave`.
 pub(crate) fn kernel_half(text: &str) -> Result<NapiPolicy, WrongValue> {
-    text.parse().map_err(|NoKernelHalf { text }| {
+    text.parse().map_err(|InvalidNapiPolicy { text }| {
         let what = format!("{text:?} is no place for the kernel's half");
-        wrong(what, NoKernelHalf::REMEDY)
+        wrong(what, InvalidNapiPolicy::REMEDY)
     })
 }
 
@@ -316,8 +318,8 @@ pub(crate) fn metrics(text: &str) -> Result<SocketAddr, WrongValue> {
 /// What the panic of one worker does: `end`, `isolate`.
 pub(crate) fn on_panic(text: &str) -> Result<OnPanic, WrongValue> {
     match text {
-        // The process ends in good order after the crew.
-        "end" => Ok(OnPanic::EndCrew),
+        // The process ends in good order after the worker group.
+        "end" => Ok(OnPanic::EndGroup),
         "isolate" => Ok(OnPanic::Isolate),
         _ => Err(wrong(format!("{text:?} is not a policy"), "write end or isolate")),
     }

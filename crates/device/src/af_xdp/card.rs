@@ -56,7 +56,7 @@ impl Card {
         Ok(Self { driver: String::from_utf8_lossy(driver).into_owned(), queues: queues.max(1) })
     }
 
-    /// Whether the other end hands over super-frames as they are, and no longer does while a
+    /// Whether the other end hands over GSO frames as they are, and no longer does while a
     /// program is attached: these drivers do so for any flags of the program.
     pub(super) fn cuts_for_programs(&self) -> bool {
         matches!(self.driver.as_str(), "veth" | "virtio_net")

@@ -12,7 +12,7 @@
 //! more are the stack's. The lock is taken where listeners change, and not by code that handles
 //! packets.
 
-mod judge;
+mod validate;
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -32,9 +32,9 @@ use floodwall_sync::lock::Mutex;
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
 use super::filter::{SEGMENT_PROGRAM, SYN_PROGRAM, XdpFilter};
 use super::link_station::LinkStation;
+use super::mapped_words::MappedWords;
 use super::program_switch::ProgramSwitch;
 use super::way_back::{self, PassingAnswers};
-use super::words::UmemWords;
 use super::xdp_abi::{DROP, Deliver, TRANSMIT};
 use crate::af_xdp::cookie_programs::CookiePrograms;
 use crate::first_line_mode::FirstLineMode;
@@ -104,8 +104,8 @@ type Listener = ([u8; LISTENER_KEY_BYTES], u64);
 /// The cookie programs of one interface, and the maps that they share.
 #[derive(Debug)]
 pub(crate) struct Cookies {
-    desks: UmemWords,
-    keys: UmemWords,
+    desks: MappedWords,
+    keys: MappedWords,
     listeners: BpfMapData<LISTENER_KEY_BYTES>,
     programs: Arc<CookiePrograms>,
     /// What puts them into force while workers are at work.
@@ -128,8 +128,8 @@ impl Cookies {
         back: Back,
     ) -> io::Result<Self> {
         let (desks, keys) = (
-            UmemWords::create(Desk::WORDS, queues)?,
-            UmemWords::create(KEY_WORDS, KEY_ENTRIES as u32)?,
+            MappedWords::create(Desk::WORDS, queues)?,
+            MappedWords::create(KEY_WORDS, KEY_ENTRIES as u32)?,
         );
         let scratch = Map::create(MapKind::PerCpuArray, SCRATCH_BYTES, 1)?;
         let listeners = BpfMapData::create(XDP_LISTENERS as u32)?;

@@ -1,6 +1,6 @@
 //! `Demand`: whether a flood is on that is worth what the program costs the interface's peer.
 //!
-//! Used by `packet_line.rs` where the peer hands over super-frames: while a program is attached the
+//! Used by `packet_line.rs` where the peer hands over GSO frames: while a program is attached the
 //! driver has it cut them first, which makes its bulk slower. So the program is attached once there
 //! are many SYNs, or most of what arrives under pressure is unverified, and leaves once nothing was
 //! dropped or answered there for a while. Bulk of established flows never attaches it, however much

@@ -50,8 +50,8 @@ use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};
 use super::destination_maps::DestinationMaps;
 use super::filter_tables::FilterTables;
+use super::mapped_words::MappedWords;
 use super::redirects::XdpRedirects;
-use super::words::UmemWords;
 use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 
@@ -65,13 +65,13 @@ const NEWCOMERS_MAX: u32 = 16;
 /// The state that the XDP program's filter shares with the devices of an interface.
 #[derive(Debug)]
 pub(crate) struct XdpFilter {
-    desks: UmemWords,
+    desks: MappedWords,
     established: EstablishedFlows,
     wants: FilterTables,
     fair: FairCredit,
     flows: FlowShares,
     redirects: XdpRedirects,
-    samples: UmemWords,
+    samples: MappedWords,
     queues: u32,
 }
 
@@ -81,13 +81,13 @@ impl XdpFilter {
     /// # Errors
     /// The kernel maps no such memory, or gives no randomness.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
-        let desks = UmemWords::create(DESK_WORDS, queues)?;
+        let desks = MappedWords::create(DESK_WORDS, queues)?;
         let (established, wants) =
             (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
         let redirects = XdpRedirects::create(secret()?)?;
-        let samples = UmemWords::create(1, queues * sample::ENTRIES as u32)?;
+        let samples = MappedWords::create(1, queues * sample::ENTRIES as u32)?;
         Ok(Self { desks, established, wants, fair, flows, redirects, samples, queues })
     }
 

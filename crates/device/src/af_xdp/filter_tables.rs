@@ -23,7 +23,7 @@ use floodwall_sync::lock::Mutex;
 
 use super::bpf::BpfMapData;
 use super::destination_maps::DestinationMaps;
-use super::words::UmemWords;
+use super::mapped_words::MappedWords;
 
 /// Addresses that the table holds: of two families, with their broadcast addresses, twice, because
 /// additions come before removals.
@@ -65,9 +65,9 @@ type Claim = (Ipv6Addr, bool);
 #[derive(Debug)]
 pub(crate) struct FilterTables {
     /// How many queues want everything of a kind.
-    board: UmemWords,
+    board: MappedWords,
     /// How many queues want each port: UDP's, then TCP's.
-    ports: UmemWords,
+    ports: MappedWords,
     addresses: BpfMapData<16>,
     /// Prefixes from which nothing is wanted.
     denied: BpfMapData<KEY_BYTES>,
@@ -97,8 +97,8 @@ impl FilterTables {
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESS_ENTRIES as usize)).collect();
         Ok(Self {
-            board: UmemWords::create(BOARD_WORDS, 1)?,
-            ports: UmemWords::create(1, 2 * PORT_WORDS as u32)?,
+            board: MappedWords::create(BOARD_WORDS, 1)?,
+            ports: MappedWords::create(1, 2 * PORT_WORDS as u32)?,
             addresses: BpfMapData::create(ADDRESS_ENTRIES)?,
             denied: BpfMapData::create_of_prefixes(ACCESS_RULES_MAX as u32)?,
             ledger: Mutex::new(FilterLedger {

@@ -112,7 +112,7 @@ impl PacketLine {
         let mut told = Vec::new();
         let mut steering = QueueSteering::load(station, card.queues, &plan, &mut told)
             .map_err(io("load the program for the interface"))?;
-        plan.judge(name, &steering)?;
+        plan.validate(name, &steering)?;
         let first = told.len();
         // On demand it is tried once, so that what is in the way is said now.
         attach(name, &steering, index, way, &mut told)?;

@@ -25,7 +25,7 @@ use floodwall_bpf::redirect::{
 use floodwall_packet::RedirectOffer;
 
 use super::bpf::{Map, MapKind};
-use super::words::UmemWords;
+use super::mapped_words::MappedWords;
 
 const _: () = assert!(SETS * WAYS == XDP_REDIRECTS, "the bound is the table's size");
 /// Interfaces to redirect to, by the stack's number of them.
@@ -41,8 +41,8 @@ const ADDRESS_WORDS: usize = STATIONS - ADDRESSES;
 /// The table, shared with the program and by all queues of the interface.
 #[derive(Debug)]
 pub(crate) struct XdpRedirects {
-    board: UmemWords,
-    entries: UmemWords,
+    board: MappedWords,
+    entries: MappedWords,
     interfaces: Map,
     /// The interface of the host in each slot of that map; 0 for none.
     shown: [AtomicU32; INTERFACES],
@@ -55,8 +55,8 @@ impl XdpRedirects {
     /// Without entries; `key` is secret.
     pub(crate) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
         Ok(Self {
-            board: UmemWords::create(BOARD_WORDS, 1)?,
-            entries: UmemWords::create(WAYS * ENTRY_WORDS, SETS as u32)?,
+            board: MappedWords::create(BOARD_WORDS, 1)?,
+            entries: MappedWords::create(WAYS * ENTRY_WORDS, SETS as u32)?,
             interfaces: Map::create(MapKind::Interfaces, 4, INTERFACES as u32)?,
             shown: [const { AtomicU32::new(0) }; INTERFACES],
             changed_at: AtomicU64::new(0),

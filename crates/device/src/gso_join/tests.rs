@@ -55,7 +55,7 @@ fn medium(link: bool) -> Medium {
     if link { Medium::Ethernet } else { Medium::Ip }
 }
 
-/// What the system does with a super-frame: this is the oracle.
+/// What the system does with a GSO frame: this is the oracle.
 fn cut(whole: &[u8], v6: bool, link: bool) -> Vec<Vec<u8>> {
     let offload = vnet::decode(whole[..VNET_BYTES].try_into().unwrap());
     assert_eq!((offload.flags, offload.gso_type), (1, if v6 { 4 } else { 1 }));

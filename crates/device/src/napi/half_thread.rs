@@ -16,8 +16,8 @@ use super::tuning::{
     BEFORE_FLUSH_NANOS, CORE_SLICE, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
     POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
 };
-use crate::half_rank::HalfRank;
 use crate::napi_policy::NapiPriority;
+use crate::napi_rank::NapiRank;
 use crate::thread_time::ThreadTime;
 
 /// How long it runs at a stretch where the worker may interrupt it: the scheduler lets a thread
@@ -35,7 +35,7 @@ pub(crate) struct HalfThread {
     nice: i32,
     /// What it has used, as the kernel tells it.
     time: Option<File>,
-    rank: HalfRank,
+    rank: NapiRank,
     /// What runs the half within our calls, where the system has such.
     driver: Option<Box<dyn PollDrive>>,
     /// The half, as its place has set it.
@@ -50,7 +50,7 @@ impl HalfThread {
         let thread = napi.thread?;
         let nice = system.standing(thread).ok()?.nice;
         let (time, driver) = (system.thread_time(thread).ok(), system.driver(&[napi.id]).ok());
-        let (rank, over) = (HalfRank::Placed, Arc::clone(over));
+        let (rank, over) = (NapiRank::Placed, Arc::clone(over));
         Some(Self { system, thread, nice, time, rank, driver, napi, over })
     }
 
@@ -80,37 +80,37 @@ impl HalfThread {
     }
 
     /// From now on it stands so. Costs a system call or two where that changes.
-    pub(crate) fn set_rank(&mut self, rank: HalfRank) {
+    pub(crate) fn set_rank(&mut self, rank: NapiRank) {
         if rank == self.rank || self.over.load(Ordering::Relaxed) {
             return;
         }
         let (nice, slice) = match rank {
-            HalfRank::Placed => (self.nice, CORE_SLICE),
-            HalfRank::Granted | HalfRank::Taken => (NICE_GRANTED, LONG_SLICE),
-            HalfRank::Denied => (NICE_BEHIND, LONG_SLICE),
+            NapiRank::Placed => (self.nice, CORE_SLICE),
+            NapiRank::Granted | NapiRank::Taken => (NICE_GRANTED, LONG_SLICE),
+            NapiRank::Denied => (NICE_BEHIND, LONG_SLICE),
         };
-        if rank == HalfRank::Taken && !self.take() {
+        if rank == NapiRank::Taken && !self.take() {
             return;
         }
         if self.is_taken() {
             self.give_back();
         }
         // Without the privilege it never had another rank.
-        if self.system.set_turns(self.thread, nice, slice).is_ok() || rank == HalfRank::Taken {
+        if self.system.set_turns(self.thread, nice, slice).is_ok() || rank == NapiRank::Taken {
             self.rank = rank;
         }
     }
 
     /// Whether the half runs within the worker's calls.
     pub(crate) fn is_taken(&self) -> bool {
-        self.rank == HalfRank::Taken
+        self.rank == NapiRank::Taken
     }
 
     /// Runs the half for a moment, once it is taken; for a longer one where much waits.
     pub(crate) fn poll(&mut self, long: bool) {
         match &mut self.driver {
-            Some(driver) if self.rank == HalfRank::Taken && long => driver.poll_long(),
-            Some(driver) if self.rank == HalfRank::Taken => driver.poll(),
+            Some(driver) if self.rank == NapiRank::Taken && long => driver.poll_long(),
+            Some(driver) if self.rank == NapiRank::Taken => driver.poll(),
             _ => {}
         }
     }
@@ -127,12 +127,12 @@ impl HalfThread {
         let _ = self.system.set_napi(self.napi.id, &placed);
         // A last look has the thread called again.
         self.driver.iter_mut().for_each(|driver| driver.release());
-        self.rank = HalfRank::Granted;
+        self.rank = NapiRank::Granted;
     }
 }
 
 impl Drop for HalfThread {
     fn drop(&mut self) {
-        self.set_rank(HalfRank::Placed);
+        self.set_rank(NapiRank::Placed);
     }
 }

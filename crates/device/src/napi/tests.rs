@@ -8,7 +8,7 @@ use super::note::NoteTaken;
 use super::system::System;
 use super::thread::ThreadStanding;
 use super::*;
-use crate::half_rank::HalfRank;
+use crate::napi_rank::NapiRank;
 
 /// What the fake kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,22 +403,22 @@ fn a_half_stands_behind_all_while_its_share_is_used_up_and_as_placed_in_the_end(
     assert!(placement.halves().is_empty(), "each is had once");
     let mut half = halves.pop().unwrap();
     assert!(half.time().is_some());
-    half.set_rank(HalfRank::Granted);
+    half.set_rank(NapiRank::Granted);
     let granted = fake.state();
     assert_eq!(granted.standing.nice, -20);
     assert!(granted.slice > placed.slice, "the worker's slice is the shorter one");
-    half.set_rank(HalfRank::Denied);
+    half.set_rank(NapiRank::Denied);
     assert_eq!(fake.state().standing.nice, NICE_BEHIND);
     half.poll(true);
     assert_eq!(*fake.polled.lock().unwrap(), (0, 0), "it is its thread's");
-    half.set_rank(HalfRank::Taken);
+    half.set_rank(NapiRank::Taken);
     let taken = fake.state().napis[0].setting;
     assert_eq!((taken.defer, taken.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
     half.poll(false);
-    half.set_rank(HalfRank::Denied);
+    half.set_rank(NapiRank::Denied);
     assert_eq!(*fake.polled.lock().unwrap(), (1, 1), "polled, and given back");
     assert_eq!(fake.state().napis, placed.napis);
-    half.set_rank(HalfRank::Taken);
+    half.set_rank(NapiRank::Taken);
     drop(half);
     assert_eq!(fake.state(), placed);
 }
@@ -428,10 +428,10 @@ fn a_half_that_outlives_its_place_changes_nothing_any_more() {
     let fake = Fake::veth();
     let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     let mut half = placement.halves().pop().unwrap();
-    half.set_rank(HalfRank::Granted);
+    half.set_rank(NapiRank::Granted);
     drop(placement);
     let after = fake.state();
-    half.set_rank(HalfRank::Denied);
+    half.set_rank(NapiRank::Denied);
     drop(half);
     assert_eq!(fake.state(), after);
 }
@@ -442,7 +442,7 @@ fn a_half_that_cannot_be_polled_stays_its_threads() {
     let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     let placed = fake.state();
     let mut half = placement.halves().pop().unwrap();
-    half.set_rank(HalfRank::Taken);
+    half.set_rank(NapiRank::Taken);
     assert!(!half.is_taken());
     assert_eq!(fake.state(), placed);
 }

@@ -26,7 +26,7 @@ pub(super) const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// A super-frame that is segmented in software, one piece at a time.
+/// A GSO frame that is segmented in software, one piece at a time.
 pub(super) struct ArrivalPieces {
     protocol: u8,
     is_v4: bool,

@@ -1,4 +1,4 @@
-//! Super-frames of datagrams against the single datagrams of their sender; false descriptions.
+//! GSO frames of datagrams against the single datagrams of their sender; false descriptions.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

@@ -73,7 +73,7 @@ pub fn partial_datagram(
 /// The largest TCP payload that fits a packet of either family.
 pub const PAYLOAD_MAX: usize = 65_535 - 40 - 20;
 
-/// A TCP super-frame with `payload` bytes, to be cut into pieces of 1400.
+/// A TCP GSO frame with `payload` bytes, to be cut into pieces of 1400.
 pub fn super_segment(src_addr: IpAddr, dst_addr: IpAddr, payload: usize) -> (Vec<u8>, Offload) {
     let (network, gso_type) = if src_addr.is_ipv4() { (20, 1) } else { (40, 4) };
     let mut segment = vec![0; 20 + payload];

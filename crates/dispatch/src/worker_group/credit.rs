@@ -1,4 +1,4 @@
-//! Crews with devices that know established flows: reports of flows, and limits on others.
+//! Worker groups with devices that know established flows: reports of flows, and limits on others.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,14 +144,16 @@ impl Publish for CreditTaker {
     fn words(&self, _: &mut [u64]) {}
 }
 
-/// A crew of two on queues of these interfaces. The first queue is flooded with unverified flows of
-/// its own worker; the established flows belong to the second worker, which is under no pressure.
+/// A worker group of two on queues of these interfaces. The first queue is flooded with unverified
+/// flows of its own worker; the established flows belong to the second worker, which is under no
+/// pressure.
 fn flooded(
     ifaces: [u16; 2],
     knows: bool,
 ) -> (WorkerGroup<CreditTaker>, Stop, [Arc<CreditSeen>; 2]) {
     let seen: [Arc<CreditSeen>; 2] = Default::default();
-    let mut config = CrewConfig::new((0..2).map(|_| WorkerSlot::default()).collect()).unwrap();
+    let mut config =
+        WorkerGroupConfig::new((0..2).map(|_| WorkerSlot::default()).collect()).unwrap();
     for (at, iface) in ifaces.into_iter().enumerate() {
         let packets = [(1, b'f'), (0, b's')].map(|(owner, mark)| {
             let mut bytes = owned_by(&config.steering, owner, 7);
@@ -167,20 +169,20 @@ fn flooded(
         };
         let packets = (at == 0).then_some(packets);
         let queue = CreditQueue { info, packets, given: 0, knows, seen: Arc::clone(&seen[at]) };
-        config.berths[at].ports.push(Port::new(IfIndex(iface), Box::new(queue)));
+        config.slots[at].ports.push(Port::new(IfIndex(iface), Box::new(queue)));
     }
     let stop = Stop::new().unwrap();
     let all = seen.clone();
     let make = move |setting: &mut Setting<'_>| {
         Ok(CreditTaker(Arc::clone(&all[usize::from(setting.worker.0)])))
     };
-    let crew = WorkerGroup::start(config, &stop, make).unwrap();
-    (crew, stop, seen)
+    let group = WorkerGroup::start(config, &stop, make).unwrap();
+    (group, stop, seen)
 }
 
 #[test]
 fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
-    let (crew, stop, [first, second]) = flooded([1, 1], true);
+    let (group, stop, [first, second]) = flooded([1, 1], true);
     wait_until(|| second.adopted.load(Ordering::Relaxed) > 20_000);
     let told = second.told.load(Ordering::Relaxed);
     assert!(told > 10_000, "{told}: nearly each, though the second worker has no pressure");
@@ -192,17 +194,17 @@ fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
     assert_eq!(wants(&first), [0, 1], "at the start");
     assert_eq!(wants(&second), [0, 2], "and when it changes");
     stop.trigger();
-    assert!(crew.join().unwrap().is_conserved());
+    assert!(group.join().unwrap().is_conserved());
 }
 
 #[test]
 fn where_a_worker_could_tell_of_nothing_no_unverified_packets_are_cut() {
-    let (crew, stop, [first, second]) = flooded([1, 2], true);
+    let (group, stop, [first, second]) = flooded([1, 2], true);
     wait_until(|| first.uncut.load(Ordering::Relaxed) > 1000);
     assert_eq!(first.cut.load(Ordering::Relaxed), 0);
     assert_eq!(second.told.load(Ordering::Relaxed), 0);
     assert!(first.everything.load(Ordering::Relaxed) > 0, "nor could it report what it accepts");
     assert_eq!(first.something.load(Ordering::Relaxed), 0);
     stop.trigger();
-    assert!(crew.join().unwrap().is_conserved());
+    assert!(group.join().unwrap().is_conserved());
 }

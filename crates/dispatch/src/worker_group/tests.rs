@@ -1,4 +1,5 @@
-//! Crews over memory wires: several real threads, an engine that echoes, forwards and panics.
+//! Worker groups over memory wires: several real threads, an engine that echoes, forwards and
+//! panics.
 #![expect(clippy::disallowed_methods, reason = "the far ends of the wires are a thread of theirs")]
 
 use std::thread;
@@ -100,22 +101,21 @@ fn wire() -> (MemoryWire, MemoryWire) {
     pair_of(WireConfig { capacity: 1024, medium: Medium::Ip, ..WireConfig::default() })
 }
 
-/// A crew of `workers` unpinned workers with a wire each, and the far ends of the wires.
-fn crew<E: Engine + Publish + 'static>(
+/// A worker group of `workers` unpinned workers with a wire each, and the far ends of the wires.
+fn group<E: Engine + Publish + 'static>(
     workers: usize,
     on_panic: OnPanic,
     make: impl Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync + 'static,
 ) -> (WorkerGroup<E>, Stop, Steering, Vec<MemoryWire>) {
     let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(|_| wire()).unzip();
-    let berth =
-        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
-    let config = CrewConfig::new(near.into_iter().map(berth).collect()).unwrap();
+    let slot = |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let config = WorkerGroupConfig::new(near.into_iter().map(slot).collect()).unwrap();
     // Priority under pressure is covered by the gate's own tests.
     let worker = WorkerConfig { gate: None, ..config.worker };
-    let config = CrewConfig { on_panic, worker, ..config };
+    let config = WorkerGroupConfig { on_panic, worker, ..config };
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
-    let crew = WorkerGroup::start(config, &stop, make).unwrap();
-    (crew, stop, steering, far)
+    let group = WorkerGroup::start(config, &stop, make).unwrap();
+    (group, stop, steering, far)
 }
 
 fn echo(setting: &mut Setting<'_>) -> Result<Echo, String> {
@@ -140,7 +140,7 @@ fn udp_to(to: u16, port: u16) -> [u8; 28] {
     bytes
 }
 
-/// The far ends of a crew's wires, driven by the test's own thread.
+/// The far ends of a worker group's wires, driven by the test's own thread.
 struct Outside {
     pool: Pool,
     wires: Vec<MemoryWire>,
@@ -149,11 +149,11 @@ struct Outside {
 }
 
 impl Outside {
-    fn of<E>(crew: &WorkerGroup<E>, wires: Vec<MemoryWire>) -> Self
+    fn of<E>(group: &WorkerGroup<E>, wires: Vec<MemoryWire>) -> Self
     where
         E: Engine + Publish + 'static,
     {
-        let bells = crew.seats().iter().map(|seat| seat.bell.clone()).collect();
+        let bells = group.seats().iter().map(|seat| seat.bell.clone()).collect();
         Self { pool: Pool::new(&PoolConfig::default()).unwrap(), wires, bells, burst: Burst::new() }
     }
 
@@ -176,8 +176,8 @@ impl Outside {
 
 #[test]
 fn a_frame_that_arrives_elsewhere_is_handed_to_its_owner_and_answered_by_it() {
-    let (crew, stop, steering, far) = crew(3, OnPanic::EndCrew, echo);
-    let mut outside = Outside::of(&crew, far);
+    let (group, stop, steering, far) = group(3, OnPanic::EndGroup, echo);
+    let mut outside = Outside::of(&group, far);
     let packets: Vec<_> = (5000..5300).map(udp).collect();
     let owner = |packet: &[u8; 28]| floodwall_wire::steer::packet(&steering, packet).0;
     let mut owned = [0; 3];
@@ -191,36 +191,35 @@ fn a_frame_that_arrives_elsewhere_is_handed_to_its_owner_and_answered_by_it() {
     });
     assert_eq!(back, owned, "each by the queue of its owner");
     stop.trigger();
-    let ended = crew.join().unwrap();
+    let ended = group.join().unwrap();
     assert!(ended.is_conserved() && ended.in_rings == 0, "{ended:?}");
     assert_eq!(ended.sum(WorkerCounter::RxForeign), (owned[0] + owned[2]) as u64);
     assert_eq!(ended.sum(WorkerCounter::Adopted), (owned[0] + owned[2]) as u64);
 }
 
 #[test]
-fn an_idle_crew_sleeps_and_nothing_wakes_it() {
+fn an_idle_group_sleeps_and_nothing_wakes_it() {
     let (mut near, _far): (Vec<_>, Vec<_>) = (0..4).map(|_| wire()).unzip();
-    let berth =
-        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
-    let mut config = CrewConfig::new(near.drain(..).map(berth).collect()).unwrap();
+    let slot = |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let mut config = WorkerGroupConfig::new(near.drain(..).map(slot).collect()).unwrap();
     config.worker.look_every = Duration::from_secs(3600);
     let stop = Stop::new().unwrap();
-    let crew = WorkerGroup::start(config, &stop, echo).unwrap();
-    let reader = crew.reader();
+    let group = WorkerGroup::start(config, &stop, echo).unwrap();
+    let reader = group.reader();
     let all = |fact| reader.read().iter().map(|p| p.facts.of(fact)).collect::<Vec<_>>();
     wait_until(|| all(WorkerCounter::Sleeps) == [1; 4]);
     thread::sleep(Duration::from_millis(200));
     assert_eq!((all(WorkerCounter::Sleeps), all(WorkerCounter::Rounds)), (vec![1; 4], vec![1; 4]));
     assert_eq!(reader.domain().stats(Clock::new().now()).online, 0, "asleep is offline");
     stop.trigger();
-    crew.join().unwrap();
+    group.join().unwrap();
 }
 
 #[test]
-fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_crew_is() {
-    let (crew, stop, _, far) = crew(4, OnPanic::EndCrew, echo);
-    let reader = crew.reader();
-    let mut outside = Outside::of(&crew, far);
+fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_group_is() {
+    let (group, stop, _, far) = group(4, OnPanic::EndGroup, echo);
+    let reader = group.reader();
+    let mut outside = Outside::of(&group, far);
     let (mut sent, mut back, mut round) = (0_u64, 0_u64, 0_u16);
     // The workers churn, the wires fill, the snapshots are read in between.
     while sent < 200_000 {
@@ -245,7 +244,7 @@ fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_crew_is() {
             && sum(WorkerCounter::Backlog) == 0
     });
     stop.trigger();
-    let ended = crew.join().unwrap();
+    let ended = group.join().unwrap();
     // What left after the last look; then the wires are cut.
     for far in &mut outside.wires {
         while let Ok(taken @ 1..) = far.receive(&outside.pool, &mut outside.burst) {
@@ -255,7 +254,8 @@ fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_crew_is() {
     }
     assert!(ended.is_conserved(), "{ended:?}");
     let lost: u64 = ended.workers.iter().map(|e| e.facts.lost() + e.facts.lost_in_handoff()).sum();
-    // While the crew ends, no test takes packets from the wires: what then has no room waits.
+    // While the worker group ends, no test takes packets from the wires: what then has no room
+    // waits.
     let waiting = ended.sum(WorkerCounter::Backlog);
     assert_eq!(sent, back + lost + ended.in_rings + waiting);
     // How many of them a busy machine lets through the rings is its affair; where they belong is
@@ -279,15 +279,15 @@ fn a_packet_leaves_by_the_worker_that_has_its_device() {
     let (other, mut other_far) = wire();
     let (near, far): (Vec<_>, Vec<_>) = (0..2).map(|_| wire()).unzip();
     let port = |iface, near| Port::new(IfIndex(iface), Box::new(near) as Box<dyn Device>);
-    let mut berths: Vec<_> = near
+    let mut slots: Vec<_> = near
         .into_iter()
         .map(|near| WorkerSlot { core: None, ports: vec![port(1, near)] })
         .collect();
-    berths[0].ports.push(port(2, other));
-    let config = CrewConfig::new(berths).unwrap();
+    slots[0].ports.push(port(2, other));
+    let config = WorkerGroupConfig::new(slots).unwrap();
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
-    let crew = WorkerGroup::start(config, &stop, echo).unwrap();
-    let mut outside = Outside::of(&crew, far);
+    let group = WorkerGroup::start(config, &stop, echo).unwrap();
+    let mut outside = Outside::of(&group, far);
     let of_one = |packet: &[u8; 28]| floodwall_wire::steer::packet(&steering, packet).0 == 1;
     let packets: Vec<_> =
         (5000..6000).map(|port| udp_to(ELSEWHERE, port)).filter(of_one).take(100).collect();
@@ -299,7 +299,7 @@ fn a_packet_leaves_by_the_worker_that_has_its_device() {
         back == 100
     });
     stop.trigger();
-    let ended = crew.join().unwrap();
+    let ended = group.join().unwrap();
     assert!(ended.is_conserved(), "{ended:?}");
     assert_eq!(ended.workers[1].facts.of(WorkerCounter::HandedDepartures), 100);
     assert_eq!(ended.workers[0].facts.of(WorkerCounter::AdoptedDepartures), 100);
@@ -316,12 +316,12 @@ pub(super) fn owned_by(steering: &Steering, worker: u16, to: u16) -> [u8; 28] {
 fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
     let (tell, told) = mpsc::channel();
     let (tell, told) = (floodwall_sync::lock::Mutex::new(tell), told);
-    let (crew, stop, steering, far) = crew(2, OnPanic::Isolate, move |setting| {
+    let (group, stop, steering, far) = group(2, OnPanic::Isolate, move |setting| {
         let word = (setting.worker.0, setting.restarts, setting.pool.available());
         tell.lock().unwrap().send(word).unwrap();
         echo(setting)
     });
-    let mut outside = Outside::of(&crew, far);
+    let mut outside = Outside::of(&group, far);
     let firsts: Vec<_> = told.try_iter().collect();
     assert_eq!(firsts.iter().map(|(w, r, _)| (*w, *r)).collect::<Vec<_>>(), [(0, 0), (1, 0)]);
     for restart in 1..=2 {
@@ -342,7 +342,7 @@ fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
         wait_until(|| outside.receive(usize::from(worker)) == 1);
     }
     stop.trigger();
-    let ended = crew.join().unwrap();
+    let ended = group.join().unwrap();
     let of = |worker: usize, fact| ended.workers[worker].facts.of(fact);
     assert_eq!((of(0, WorkerCounter::Panics), of(1, WorkerCounter::Panics)), (0, 2));
     assert_eq!((of(0, WorkerCounter::Restarts), of(1, WorkerCounter::Restarts)), (0, 2));
@@ -351,9 +351,9 @@ fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
 
 #[test]
 fn a_packet_that_panics_again_and_again_does_not_spin_its_shard() {
-    let (crew, stop, steering, far) = crew(2, OnPanic::Isolate, echo);
-    let mut outside = Outside::of(&crew, far);
-    let reader = crew.reader();
+    let (group, stop, steering, far) = group(2, OnPanic::Isolate, echo);
+    let mut outside = Outside::of(&group, far);
+    let reader = group.reader();
     let of = |fact| reader.read()[1].facts.of(fact);
     let bad = owned_by(&steering, 1, PANIC);
     // One at a time: each makes the engine panic once, until it stays down.
@@ -369,21 +369,22 @@ fn a_packet_that_panics_again_and_again_does_not_spin_its_shard() {
     }
     assert_eq!(of(WorkerCounter::Restarts), panics::RESTARTS_MAX as u64);
     assert_eq!(of(WorkerCounter::Panics), panics::RESTARTS_MAX as u64 + 1);
-    let asked = crew.seats()[1].control.ask(PATIENCE, |_| ());
+    let asked = group.seats()[1].control.ask(PATIENCE, |_| ());
     assert_eq!(asked, Err(crate::ControlError::Ended), "no engine is left to answer");
-    assert!(crew.seats()[0].control.ask(PATIENCE, |_| ()).is_ok(), "the other one goes on");
+    assert!(group.seats()[0].control.ask(PATIENCE, |_| ()).is_ok(), "the other one goes on");
     stop.trigger();
-    assert!(crew.join().unwrap().is_conserved());
+    assert!(group.join().unwrap().is_conserved());
 }
 
 #[test]
-fn without_isolation_a_panic_ends_the_crew_with_what_to_report() {
-    let (crew, stop, steering, far) = crew(3, OnPanic::EndCrew, echo);
-    let mut outside = Outside::of(&crew, far);
+fn without_isolation_a_panic_ends_the_group_with_what_to_report() {
+    let (group, stop, steering, far) = group(3, OnPanic::EndGroup, echo);
+    let mut outside = Outside::of(&group, far);
     let bad = owned_by(&steering, 2, PANIC);
     outside.send(2, [bad.as_slice()].into_iter());
-    let error = crew.join().unwrap_err();
-    let CrewError::Worker { worker: WorkerId(2), error: WorkerError::Panicked(report) } = &error
+    let error = group.join().unwrap_err();
+    let WorkerGroupError::Worker { worker: WorkerId(2), error: WorkerError::Panicked(report) } =
+        &error
     else {
         panic!("{error}");
     };
@@ -400,11 +401,11 @@ fn without_isolation_a_panic_ends_the_crew_with_what_to_report() {
 #[test]
 #[ignore = "ends the process"]
 fn a_panic_that_ends_the_process() {
-    let (crew, _, steering, far) = crew(2, OnPanic::EndProcess, echo);
-    let mut outside = Outside::of(&crew, far);
+    let (group, _, steering, far) = group(2, OnPanic::EndProcess, echo);
+    let mut outside = Outside::of(&group, far);
     let bad = owned_by(&steering, 1, PANIC);
     outside.send(1, [bad.as_slice()].into_iter());
-    let _ = crew.join();
+    let _ = group.join();
     println!("still there");
 }
 
@@ -468,21 +469,20 @@ fn what_sleeps_does_not_hold_up_reclamation_and_what_is_published_is_seen_by_all
     }
 
     let (near, far): (Vec<_>, Vec<_>) = (0..2).map(|_| wire()).unzip();
-    let berth =
-        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
-    let mut config = CrewConfig::new(near.into_iter().map(berth).collect()).unwrap();
+    let slot = |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let mut config = WorkerGroupConfig::new(near.into_iter().map(slot).collect()).unwrap();
     config.worker.look_every = Duration::from_secs(3600);
-    config.on_panic = OnPanic::EndCrew;
+    config.on_panic = OnPanic::EndGroup;
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
     let cell = Arc::new(RcuCell::new(&config.domain, Box::new(0)));
-    let crew = WorkerGroup::start(config, &stop, move |setting| {
+    let group = WorkerGroup::start(config, &stop, move |setting| {
         let caps = LimboCaps { items: 8, bytes: 8 };
         let limbo = (setting.worker == WorkerId::CONTROL).then(|| setting.domain.limbo(caps));
         Ok(Shared { id: setting.worker, cell: Arc::clone(&cell), limbo })
     })
     .unwrap();
-    let reader = crew.reader();
-    let mut outside = Outside::of(&crew, far);
+    let reader = group.reader();
+    let mut outside = Outside::of(&group, far);
     let ask = owned_by(&steering, 1, 7);
     for value in 1..=20 {
         let mut tell = owned_by(&steering, 0, 7);
@@ -496,14 +496,14 @@ fn what_sleeps_does_not_hold_up_reclamation_and_what_is_published_is_seen_by_all
         assert_eq!(seen, [value]);
     }
     stop.trigger();
-    crew.join().unwrap();
+    group.join().unwrap();
 }
 
 #[test]
 fn cores_that_are_not_there_or_given_twice_are_refused_in_words() {
     let start = |cores: &[usize]| {
-        let berths = cores.iter().map(|core| WorkerSlot { core: Some(*core), ports: Vec::new() });
-        let config = CrewConfig::new(berths.collect()).unwrap();
+        let slots = cores.iter().map(|core| WorkerSlot { core: Some(*core), ports: Vec::new() });
+        let config = WorkerGroupConfig::new(slots.collect()).unwrap();
         let stop = Stop::new().unwrap();
         WorkerGroup::start(config, &stop, echo).map(drop).unwrap_err().to_string()
     };
@@ -518,7 +518,7 @@ fn cores_that_are_not_there_or_given_twice_are_refused_in_words() {
 #[test]
 fn a_shard_that_cannot_be_made_ends_the_start_and_the_others() {
     let made = Arc::new(AtomicUsize::new(0));
-    let config = CrewConfig::new((0..3).map(|_| WorkerSlot::default()).collect()).unwrap();
+    let config = WorkerGroupConfig::new((0..3).map(|_| WorkerSlot::default()).collect()).unwrap();
     let (stop, counted) = (Stop::new().unwrap(), Arc::clone(&made));
     let started = WorkerGroup::start(config, &stop, move |setting| {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! `Replays`: an old data frame of a real connection, sent again and again.
 //!
-//! Used by `callers.rs` for the attack of that errand. The frame is the first one that leaves with
+//! Used by `callers.rs` for the attack of that purpose. The frame is the first one that leaves with
 //! the connection's line; from then on copies of it leave at a rate, as a flood's packets do.
 
 use core::time::Duration;

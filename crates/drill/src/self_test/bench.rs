@@ -16,8 +16,8 @@ use floodwall_device::{
     OpenedDevice,
 };
 use floodwall_dispatch::{
-    Control, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, WorkerGroup,
-    WorkerSlot, entropy,
+    Control, Port, PortReport, Setting, Shown, Stop, WorkerGroup, WorkerGroupConfig,
+    WorkerGroupError, WorkerSlot, entropy,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_services::{ServiceKind, TcpService, UdpService};
@@ -39,7 +39,7 @@ const FAR_INTERFACES: [&str; 2] = ["fwfar0", "fwfar1"];
 pub(super) const ECHO_PORT: u16 = 7;
 /// How long the worker may take to answer.
 pub(super) const WORKER_PATIENCE: Duration = Duration::from_secs(10);
-/// Super-frames in the pool.
+/// GSO frames in the pool.
 const SUPERS_POOLED: usize = 64;
 
 /// The addresses of a family: the kernel's, ours.
@@ -133,10 +133,10 @@ fn run_inside(
     };
     tell_opened(findings, &opened);
     address(&kernels)?;
-    let (bench, crew, ending) = raise(way, opened, None)?;
+    let (bench, group, ending) = raise(way, opened, None)?;
     let probed = probes::all(&bench, &kernels, findings, stop);
     ending.trigger();
-    let ended = crew.join()?;
+    let ended = group.join()?;
     probed?;
     let words = if ended.is_conserved() {
         "every packet is accounted for once, by the stack and the devices"
@@ -172,9 +172,9 @@ pub(super) fn raise(
     let ports = ports.map(|queue| Port::new(IfIndex(1), queue)).collect();
     let ending = Stop::new()
         .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
-    let crew = start(&info, WorkerSlot { core, ports }, &ending)?;
-    let bench = SelfTestBench { device: way.clone(), info, seen, control: crew.control() };
-    Ok((bench, crew, ending))
+    let group = start(&info, WorkerSlot { core, ports }, &ending)?;
+    let bench = SelfTestBench { device: way.clone(), info, seen, control: group.control() };
+    Ok((bench, group, ending))
 }
 
 /// Makes the cable where the device is none itself; the name of the kernel's end.
@@ -256,7 +256,7 @@ fn tell_first_line(findings: &mut Findings, report: &FirstLineReport) {
 /// One worker on all queues.
 fn start(
     info: &DeviceInfo,
-    berth: WorkerSlot,
+    slot: WorkerSlot,
     ending: &Stop,
 ) -> Result<WorkerGroup<Shown<Host>>, DrillError> {
     let medium = match info.medium {
@@ -279,12 +279,13 @@ fn start(
         tcp_connections_max: 64,
         ..StackConfig::default()
     };
-    let crew = CrewConfig::new(vec![berth]).map_err(CrewError::from)?;
+    let group = WorkerGroupConfig::new(vec![slot]).map_err(WorkerGroupError::from)?;
     let supers = if info.offload { SUPERS_POOLED } else { 0 };
     let accounts = accounts_needed(&config);
-    let crew = CrewConfig { memory: PoolConfig { accounts, supers, ..crew.memory }, ..crew };
-    let mut random: Randomness = entropy::randomness().map_err(CrewError::from)?;
-    let seated = seats(&config, &crew.domain, crew.steering, &mut random.secret);
+    let group =
+        WorkerGroupConfig { memory: PoolConfig { accounts, supers, ..group.memory }, ..group };
+    let mut random: Randomness = entropy::randomness().map_err(WorkerGroupError::from)?;
+    let seated = seats(&config, &group.domain, group.steering, &mut random.secret);
     let seated = Mutex::new(seated);
     let make = move |setting: &mut Setting<'_>| {
         let seat = seated.lock().ok().and_then(|mut seats| seats.pop());
@@ -298,5 +299,5 @@ fn start(
         let host = Host::with_stack(stack, services, pool, random, *now);
         host.map(Shown::silent).map_err(|e| e.to_string())
     };
-    Ok(WorkerGroup::start(crew, ending, make)?)
+    Ok(WorkerGroup::start(group, ending, make)?)
 }

@@ -109,10 +109,10 @@ fn inside(
     let opened = bench::open(word, ours)?;
     bench::address(&kernels)?;
     let unknown = UnknownPeer::open(word, &kernels)?;
-    let (bench, crew, ending) = bench::raise(word, opened, ours)?;
+    let (bench, group, ending) = bench::raise(word, opened, ours)?;
     let counted = count(&bench, unknown, senders, is_over);
     ending.trigger();
-    crew.join()?;
+    group.join()?;
     let (judged_pps, offered_pps) = counted?;
     if offered_pps == 0 {
         let what = format!("nothing could be sent into {kernels}");

@@ -163,7 +163,7 @@ mod tests {
         let mut findings = Findings::default();
         findings.about(&"xdp:e");
         findings.works("ping IPv4", "10 of 10");
-        findings.lacks("super-frames", "AF_XDP has none", "use a TAP");
+        findings.lacks("GSO frames", "AF_XDP has none", "use a TAP");
         last(&mut findings);
         SelfTest::new("xdp:e".to_owned(), false, findings)
     }

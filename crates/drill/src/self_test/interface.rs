@@ -20,7 +20,7 @@ use super::finding::Findings;
 
 /// The address of no station: no frame is for it.
 const NO_STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
-/// Super-frames in the pool.
+/// GSO frames in the pool.
 const SUPERS_POOLED: usize = 16;
 
 /// Looks at the interface; what it finds.

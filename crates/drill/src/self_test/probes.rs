@@ -24,7 +24,7 @@ const PINGS_SENT: usize = 20;
 const FLOW_SOCKETS: usize = 48;
 /// How long one answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes there and back by TCP; fewer where super-frames are dropped in generic mode and each is
+/// Bytes there and back by TCP; fewer where GSO frames are dropped in generic mode and each is
 /// waited for by a timer of the sender's.
 const STREAM_BYTES: usize = 1 << 18;
 const BYTES_GENERIC: usize = 1 << 16;
@@ -181,7 +181,7 @@ fn unfinished(bench: &SelfTestBench, findings: &mut Findings) {
 
 /// Segments that travel as one, where the device carries such.
 fn super_frames(bench: &SelfTestBench, findings: &mut Findings) {
-    let check = "super-frames";
+    let check = "GSO frames";
     let count = bench.seen.supers.load(Ordering::Relaxed);
     match (bench.info.offload, count) {
         (true, 0) => findings.fails(
@@ -213,7 +213,7 @@ fn queues(bench: &SelfTestBench, findings: &mut Findings) {
     findings.judge(check, is_so, words, "open fewer (`queues=`), or ask the driver why");
 }
 
-/// What the device counts as lost, which is nothing where it works. A super-frame that finds no
+/// What the device counts as lost, which is nothing where it works. A GSO frame that finds no
 /// room in generic mode is no surprise.
 fn losses(bench: &SelfTestBench, findings: &mut Findings) {
     let check = "the device's losses";
@@ -222,13 +222,13 @@ fn losses(bench: &SelfTestBench, findings: &mut Findings) {
     let is_generic = bench.device.mode == XdpMode::Generic;
     if is_generic && all.rx_truncated > 0 {
         let words = format!(
-            "{} super-frames of TCP dropped: in generic mode what was joined, or not split yet, \
+            "{} GSO frames of TCP dropped: in generic mode what was joined, or not split yet, \
              fits into no frame of ours",
             all.rx_truncated
         );
         let remedy = "native mode; or no joining here (`ethtool -K INTERFACE gro off`), and at \
                       the other end of a veth no `tso` and `gso`";
-        findings.lacks("super-frames", words, remedy);
+        findings.lacks("GSO frames", words, remedy);
         all.rx_truncated = 0;
     }
     let lost = all.rx_lost() + all.tx_lost();

@@ -1,4 +1,4 @@
-//! `Witness`: a device that counts what came through it: unfinished checksums, super-frames.
+//! `Witness`: a device that counts what came through it: unfinished checksums, GSO frames.
 //!
 //! Put around each queue by `bench.rs`. It changes nothing.
 

@@ -40,20 +40,20 @@ impl Bench {
     }
 
     /// One round: as much of `ring` as is requested. Returns what the engine gets.
-    fn round(&mut self, ring: &mut Vec<PacketBuf>, appetite: usize) -> Vec<u8> {
-        self.poll(ring, appetite);
+    fn round(&mut self, ring: &mut Vec<PacketBuf>, capacity: usize) -> Vec<u8> {
+        self.poll(ring, capacity);
         assert!(self.gate.stats().conserves(self.gate.waiting()));
         self.burst.drain().map(|p| *p.first().last().unwrap()).collect()
     }
 
-    fn poll(&mut self, ring: &mut Vec<PacketBuf>, appetite: usize) {
-        let asked = self.gate.ask(appetite);
+    fn poll(&mut self, ring: &mut Vec<PacketBuf>, capacity: usize) {
+        let asked = self.gate.ask(capacity);
         self.burst.set_limit(asked);
         while self.burst.room() > 0 && !ring.is_empty() {
             self.burst.push(ring.remove(0)).unwrap();
         }
         let taken = self.burst.len();
-        let poll = Poll { now: self.now, asked, taken, appetite };
+        let poll = Poll { now: self.now, asked, taken, capacity };
         self.gate.admit(&self.engine, &mut self.burst, &poll);
         let took = LOOK * taken as u32 + HANDLING * self.burst.len() as u32;
         self.gate.ran(took);
@@ -239,7 +239,7 @@ fn choosing_goes_on_while_unverified_packets_wait() {
     assert!(waiting > BURST_MAX && bench.gate.is_under_pressure());
     bench.now += PRESSURE_LASTS * 2;
     bench.round(&mut Vec::new(), 0);
-    assert_eq!(bench.gate.waiting(), waiting, "the engine has no appetite yet");
+    assert_eq!(bench.gate.waiting(), waiting, "the engine has no receive capacity yet");
     assert!(bench.gate.is_under_pressure(), "newcomers would find the line full");
     while bench.gate.waiting() > 0 {
         bench.round(&mut Vec::new(), BURST_MAX);
@@ -376,7 +376,7 @@ fn a_caller_that_tells_no_time_shuts_nothing_out() {
         bench.burst.set_limit(BURST_MAX);
         ring.into_iter().for_each(|packet| bench.burst.push(packet).unwrap());
         let now = Instant::from_nanos(n * 5000);
-        let poll = Poll { now, asked, taken, appetite: BURST_MAX };
+        let poll = Poll { now, asked, taken, capacity: BURST_MAX };
         bench.gate.admit(&bench.engine, &mut bench.burst, &poll);
         unknown += bench.burst.drain().filter(|p| p.first().last() == Some(&b's')).count();
     }
@@ -486,7 +486,7 @@ fn lines_are_bounded_and_the_newcomer_goes_by_name() {
 }
 
 #[test]
-fn an_engine_without_appetite_is_given_established_flows_only_with_and_without_pressure() {
+fn an_engine_without_rx_capacity_is_given_established_flows_only_with_and_without_pressure() {
     for config in [GateConfig::default(), always()] {
         let mut bench = Bench::new(config);
         let mut ring = bench.ring([(false, b's'); 9]);

@@ -25,12 +25,12 @@
 
 pub(crate) mod crossing;
 pub(crate) mod flows;
+mod forward_path;
 pub(crate) mod forwarding;
 mod redirect;
 mod redirect_offers;
 mod redirects;
 mod resolve;
-mod way;
 
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -45,8 +45,8 @@ use floodwall_wire::{IpProtocol, ethernet};
 
 use self::crossing::CrossingPacket;
 use self::flows::DialogueSlot;
+use self::forward_path::{ForwardPath, ForwardPaths, LinkPeers};
 use self::forwarding::{ForwardBatch, Forwarding, NotedPacket};
-use self::way::{ForwardPath, ForwardPaths, LinkPeers};
 use crate::ip::ip_family::IpFamily;
 use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
@@ -398,7 +398,7 @@ impl Stack {
         ascent: &RxMeta<A>,
         way: &ForwardPath<A>,
     ) -> Result<(), RefusedAction> {
-        let (len, mtu) = (way::largest_piece(packet, ascent.l3), way.mtu);
+        let (len, mtu) = (forward_path::largest_piece(packet, ascent.l3), way.mtu);
         let access = &mut self.stats.access;
         let fit = forward::fit::<A>(len, mtu, || {
             let mut scratch = [0; 1];
@@ -487,7 +487,7 @@ impl Stack {
             *header = *stations;
             return self.depart(cx, packet);
         }
-        way::change_link_header(&mut packet, l3, way.stations);
+        forward_path::change_link_header(&mut packet, l3, way.stations);
         self.leave_by::<A>(cx, packet, way.stations);
     }
 
@@ -499,7 +499,8 @@ impl Stack {
         stations: LinkPeers,
     ) {
         match stations {
-            LinkPeers::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
+            LinkPeers::Known(stations) => match forward_path::frame::<A>(cx.pool, packet, stations)
+            {
                 Ok(packet) => self.depart(cx, packet),
                 Err(packet) => self.drop_output::<A>(packet, DropReason::NoBuffer),
             },
@@ -516,7 +517,7 @@ impl Stack {
         l3: usize,
         way: &ForwardPath<A>,
     ) {
-        if way::is_super_frame(&packet) {
+        if forward_path::is_super_frame(&packet) {
             // The device segments it (GSO), as the sender intended.
             return self.forward_at_once(cx, packet, l3, way);
         }

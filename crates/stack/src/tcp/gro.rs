@@ -1,12 +1,12 @@
 //! `GroFlow`: the headers of the segment before, by which one that follows it is known at a glance.
 //!
-//! Called by `rx.rs` for each packet while a train of segments waits for more (coalescing as GRO
-//! does it, `floodwall-tcp`'s `train.rs`). The headers of the segment before, from its link header
-//! to its options, are parsed and checked already; where the next has the same bytes, but for
-//! lengths, identification, sequence number, PSH and checksums, this need not be repeated. Both
-//! checksums are verified, lengths are checked. Invariant: a packet that is not taken here goes the
-//! ordinary way, unchanged. Not here: packets that other parts must process one by one (access
-//! lists, raw sockets).
+//! Called by `rx.rs` for each packet while a run of segments waits for more (coalescing as GRO
+//! does it, `floodwall-tcp`'s `rx_coalesce/run.rs`). The headers of the segment before, from its
+//! link header to its options, are parsed and checked already; where the next has the same bytes,
+//! but for lengths, identification, sequence number, PSH and checksums, this need not be repeated.
+//! Both checksums are verified, lengths are checked. Invariant: a packet that is not taken here
+//! goes the ordinary way, unchanged. Not here: packets that other parts must process one by one
+//! (access lists, raw sockets).
 
 mod input;
 

@@ -1,6 +1,6 @@
 //! A plain segment that its connection expects: its headers are read in one go.
 //!
-//! Called by `rx.rs` for every packet that no train waits for, before any layer parses it. Taken
+//! Called by `rx.rs` for every packet that no run waits for, before any layer parses it. Taken
 //! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
 //! extension headers, fragments or congestion marks, with ACK, PSH and FIN alone and with no TCP
 //! options but timestamps in their usual place, with right lengths and checksums, of a flow that

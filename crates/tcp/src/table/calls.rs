@@ -625,8 +625,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         now: Instant,
     ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
-        connection.wishes.set_cork(on);
-        connection.wishes.writes(false);
+        connection.user_options.set_cork(on);
+        connection.user_options.writes(false);
         self.settle(id.index, now);
         Ok(())
     }

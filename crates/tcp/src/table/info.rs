@@ -128,7 +128,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             writable: it.state().takes_data()
                 && !it.snd.fin
                 && it.snd.held() < it.send_limit()
-                && it.wishes.room(it.snd.unsent(), it.mss()) > 0,
+                && it.user_options.room(it.snd.unsent(), it.mss()) > 0,
             receive_limit: it.rcv.limit,
             send_limit: it.send_limit(),
         })
@@ -167,7 +167,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             connection.set_nodelay(settings.nodelay);
         }
         connection.acknowledge = settings.acknowledge;
-        connection.wishes = UserOptions::of(settings);
+        connection.user_options = UserOptions::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
         connection.keepalive = settings.keepalive.map(KeepaliveTimes::of);

@@ -18,7 +18,7 @@ use crate::input::InputOutcome;
 use crate::output::reset_packet;
 use crate::pseudo_header::PROTOCOL;
 use crate::segment::{ResetSegment, Segment};
-use crate::table::rx_coalesce::train::TrainEnd;
+use crate::table::rx_coalesce::run::CoalescedEnd;
 use crate::transmit::{OutgoingSegment, Transmit};
 
 /// The network layer's information about an arrived segment.
@@ -96,16 +96,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Processes one segment of a burst with more to follow: expected segments of a connection are
-    /// coalesced into a train (as in GRO) and processed once, at its end. `None` where it waits for
+    /// coalesced into a run (as in GRO) and processed once, at its end. `None` where it waits for
     /// later ones: [`ConnectionTable::end_train`] gives its outcome. `ended` is the outcome of the
-    /// previous train, if it ends here.
+    /// previous run, if it ends here.
     pub fn input_of_burst(
         &mut self,
         lend: &mut TcpContext<'_>,
         input: &SegmentInput,
         packet: PacketBuf,
         access: &mut AccessCounters,
-        ended: &mut Option<TrainEnd>,
+        ended: &mut Option<CoalescedEnd>,
     ) -> Option<SegmentVerdict> {
         let mut segment = Segment::NONE;
         let (flow, text) = match read(lend, input, &packet, access, &mut segment) {
@@ -113,7 +113,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             Err(reason) => return Some(SegmentVerdict::Dropped(reason)),
         };
         let mut packet = packet;
-        // If it does not belong to the current train, it may begin one.
+        // If it does not belong to the current run, it may begin one.
         for _ in 0..2 {
             packet = match self.join(&flow, &segment, (packet, text)) {
                 Ok(()) => return None,

@@ -1,26 +1,26 @@
 //! `RxCoalesce`: consecutive segments of one connection, coalesced and processed as one (generic
 //! receive offload, GRO).
 //!
-//! Used by the stack for all segments of a burst; the train is ended after the last one
+//! Used by the stack for all segments of a burst; the run is ended after the last one
 //! ([`ConnectionTable::end_train`]). Each segment is validated as usual, checksum included; the
 //! common work is done once: the acknowledgment, the window, the timestamps, timers and events. One
 //! acknowledgment answers all of them. Unlike GRO in Linux, no packet longer than the link's MTU is
-//! built. Invariants: a train is the data that the connection expects next, in order and in its
-//! window, with nothing but text; a segment is never processed before an earlier one; no train
+//! built. Invariants: a run is the data that the connection expects next, in order and in its
+//! window, with nothing but text; a segment is never processed before an earlier one; no run
 //! outlives its burst. Not here: out-of-order arrivals, which are acknowledged one by one (RFC 5681
 //! section 4.2).
 //!
 //! # Under flood
-//! An attacker that cannot guess the next sequence number begins no train. Bound: the packets of
+//! An attacker that cannot guess the next sequence number begins no run. Bound: the packets of
 //! one burst. Work per segment: a comparison of ten words.
 
-pub(crate) mod train;
+pub(crate) mod run;
 
 use floodwall_base::{DropReason, FlowKey, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::HalfOpen;
 
-use self::train::{TrainEnd, is_plain};
+use self::run::{CoalescedEnd, is_plain};
 use crate::connection::Connection;
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::input::InputOutcome;
@@ -38,7 +38,7 @@ impl Connection {
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {
-    /// Appends a segment, with text from the given byte of the packet, to the train, or begins one;
+    /// Appends a segment, with text from the given byte of the packet, to the run, or begins one;
     /// returns the packet where neither is possible.
     #[inline]
     pub(super) fn join(
@@ -47,57 +47,57 @@ impl<H: HalfOpen> ConnectionTable<H> {
         segment: &Segment,
         (packet, text): (PacketBuf, usize),
     ) -> Result<(), PacketBuf> {
-        let begins = self.train.is_empty();
+        let begins = self.rx_coalesce.is_empty();
         if begins {
             let at = self.find_again(flow).ok().and_then(|index| self.at(index));
             match at.filter(|connection| connection.expects(segment)) {
-                Some(connection) => self.train.edge = connection.rcv.edge,
+                Some(connection) => self.rx_coalesce.edge = connection.rcv.edge,
                 None => return Err(packet),
             }
-        } else if !self.train.goes_on_with(flow, segment) {
+        } else if !self.rx_coalesce.goes_on_with(flow, segment) {
             return Err(packet);
         }
         let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         if begins {
-            self.train.first = Some((*flow, Segment { len: 0, ..*segment }));
+            self.rx_coalesce.first = Some((*flow, Segment { len: 0, ..*segment }));
         }
-        self.train.add(packet);
+        self.rx_coalesce.add(packet);
         Ok(())
     }
 
-    /// Whether a train is pending.
+    /// Whether a run is pending.
     #[inline]
     #[must_use]
     pub fn has_train(&self) -> bool {
-        !self.train.is_empty()
+        !self.rx_coalesce.is_empty()
     }
 
-    /// Whether a segment of `len` bytes at `seq` continues the train. The caller has compared its
+    /// Whether a segment of `len` bytes at `seq` continues the run. The caller has compared its
     /// headers with those of the previous segment.
     #[inline]
     #[must_use]
     pub fn follows(&self, seq: Seq, len: u32) -> bool {
-        self.train.goes_on_at(seq, len)
+        self.rx_coalesce.goes_on_at(seq, len)
     }
 
-    /// Appends the text of a segment that [`ConnectionTable::follows`] to the train.
+    /// Appends the text of a segment that [`ConnectionTable::follows`] to the run.
     #[inline]
     pub fn follow(&mut self, text: PacketBuf) {
-        self.train.add(text);
+        self.rx_coalesce.add(text);
     }
 
-    /// Ends the train: its connection processes it. `None` where there is none.
-    pub fn end_train(&mut self, lend: &mut TcpContext<'_>) -> Option<TrainEnd> {
-        let (flow, segment) = self.train.first.take()?;
-        let texts = self.train.texts.take();
+    /// Ends the run: its connection processes it. `None` where there is none.
+    pub fn end_train(&mut self, lend: &mut TcpContext<'_>) -> Option<CoalescedEnd> {
+        let (flow, segment) = self.rx_coalesce.first.take()?;
+        let texts = self.rx_coalesce.texts.take();
         let count = texts.len() as u32;
         let Ok(index) = self.find_again(&flow) else {
             // The connection has ended meanwhile, for a reason other than a segment.
-            return Some(TrainEnd { count, dropped: Some(DropReason::TcpNoConnection) });
+            return Some(CoalescedEnd { count, dropped: Some(DropReason::TcpNoConnection) });
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {
-            return Some(TrainEnd { count, dropped: Some(DropReason::TcpNoConnection) });
+            return Some(CoalescedEnd { count, dropped: Some(DropReason::TcpNoConnection) });
         };
         let outcome = connection.input_train(&mut cx, &segment, texts);
         self.settle(index, lend.now);
@@ -105,6 +105,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
             InputOutcome::Taken => None,
             InputOutcome::Dropped(reason) | InputOutcome::Reset(_, reason) => Some(reason),
         };
-        Some(TrainEnd { count, dropped })
+        Some(CoalescedEnd { count, dropped })
     }
 }

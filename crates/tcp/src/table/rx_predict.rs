@@ -130,7 +130,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let others = TcpFlags::PSH | TcpFlags::FIN;
         debug_assert!(segment.flags | others == TcpFlags::ACK | others);
         // What waits comes first.
-        if self.train.is_of(flow) {
+        if self.rx_coalesce.is_of(flow) {
             return None;
         }
         let connection = match self.latest_of(flow) {

@@ -313,7 +313,7 @@ impl Cable {
         self.fly(Flying { to: 1 - from, src_addr, dst_addr, bytes });
     }
 
-    /// Delivers one of several simultaneous arrivals: its train may wait for the others.
+    /// Delivers one of several simultaneous arrivals: its run may wait for the others.
     pub(super) fn deliver(&mut self, flying: &Flying) {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[flying.to].lend(now);

@@ -43,7 +43,7 @@ struct HostView {
 pub(super) struct WatchedHost {
     pub(super) subscribers: Arc<Subscribers>,
     pub(super) controls: Vec<Control<Shown<Stack>>>,
-    pub(super) reader: floodwall_dispatch::CrewReader,
+    pub(super) reader: floodwall_dispatch::WorkerGroupReader,
     pub(super) stop: Stop,
 }
 

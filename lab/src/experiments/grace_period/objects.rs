@@ -40,7 +40,7 @@ struct Slot {
 }
 
 /// The row of slots of one run, and what became of each object.
-pub(super) struct Yard {
+pub(super) struct ObjectPool {
     origin: Clock,
     slots: Box<[Slot]>,
     /// The object that readers look at, where a scheme needs no more than its number.
@@ -111,17 +111,17 @@ impl Stretches {
 
 /// An object that was unlinked: to drop it is to free it.
 pub(super) struct Ticket {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     pub(super) slot: usize,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.yard.free(self.slot);
+        self.objects.free(self.slot);
     }
 }
 
-impl Yard {
+impl ObjectPool {
     #[expect(clippy::disallowed_methods, reason = "grace periods of real threads take real time")]
     pub(super) fn new(slots: usize) -> Arc<Self> {
         let slot = |number| Slot {
@@ -167,10 +167,10 @@ impl Yard {
 
     /// A handle on an object that is still shown.
     pub(super) fn held(self: &Arc<Self>, slot: usize) -> Ticket {
-        Ticket { yard: Arc::clone(self), slot }
+        Ticket { objects: Arc::clone(self), slot }
     }
 
-    /// The grace period of an object that was [held](Yard::held) begins.
+    /// The grace period of an object that was [held](ObjectPool::held) begins.
     pub(super) fn unlinked(&self, slot: usize) {
         if let Some(slot) = self.slots.get(slot) {
             slot.since.store(self.nanos(), Relaxed);

@@ -3,7 +3,8 @@
 //!
 //! Called by `threads.rs`. A scheme decides which object a reader sees, what a reader reports at
 //! the end of a round, and when an unlinked object's [`Ticket`] is dropped. Invariant: a scheme
-//! touches an object only by [`Yard`]'s means, so that all of them are measured and judged alike.
+//! touches an object only by [`ObjectPool`]'s means, so that all of them are measured and judged
+//! alike.
 
 mod crossbeam;
 mod floodwall;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use floodwall_sync::qsbr::{LimboCaps, Paced};
 use serde::Deserialize;
 
-use super::objects::{Ticket, Yard};
+use super::objects::{ObjectPool, Ticket};
 use crate::baselines::lazy_quiescence::LazyQuiescence;
 
 /// The reader's half.
@@ -98,17 +99,24 @@ impl Scheme {
         }
     }
 
-    /// Both halves over a yard. `caps` is ours alone; `historic` is the route cache's bound; the
+    /// Both halves over a objects. `caps` is ours alone; `historic` is the route cache's bound; the
     /// crates have none.
-    pub(super) fn halves(self, yard: &Arc<Yard>, caps: LimboCaps, historic: LimboCaps) -> Halves {
+    pub(super) fn halves(
+        self,
+        objects: &Arc<ObjectPool>,
+        caps: LimboCaps,
+        historic: LimboCaps,
+    ) -> Halves {
         match self {
-            Self::Floodwall => floodwall::halves(yard, Paced, caps),
-            Self::QuiescentWhenIdle => floodwall::halves(yard, LazyQuiescence::UNBOUNDED, historic),
-            Self::FourCallbacks => floodwall::halves(yard, LazyQuiescence::THROTTLED, historic),
-            Self::CrossbeamEpoch => crossbeam::halves(yard, false),
-            Self::CrossbeamFlushed => crossbeam::halves(yard, true),
-            Self::Seize => seize::halves(yard, false),
-            Self::SeizeFlushed => seize::halves(yard, true),
+            Self::Floodwall => floodwall::halves(objects, Paced, caps),
+            Self::QuiescentWhenIdle => {
+                floodwall::halves(objects, LazyQuiescence::UNBOUNDED, historic)
+            }
+            Self::FourCallbacks => floodwall::halves(objects, LazyQuiescence::THROTTLED, historic),
+            Self::CrossbeamEpoch => crossbeam::halves(objects, false),
+            Self::CrossbeamFlushed => crossbeam::halves(objects, true),
+            Self::Seize => seize::halves(objects, false),
+            Self::SeizeFlushed => seize::halves(objects, true),
         }
     }
 }

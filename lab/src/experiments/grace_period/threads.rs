@@ -15,7 +15,7 @@ use floodwall_sync::qsbr::LimboCaps;
 use serde::Deserialize;
 
 use super::graces::Graces;
-use super::objects::{Presence, Yard};
+use super::objects::{ObjectPool, Presence};
 use super::schemes::{ReadSide, Scheme, WriteSide};
 
 /// What the reader and the writer do.
@@ -100,69 +100,69 @@ impl Turn {
 pub fn turn(scheme: Scheme, condition: Condition, work: &Work, millis: u64) -> Turn {
     let rate = if condition == Condition::Rest { work.rest_rate } else { work.flood_rate };
     let slots = (rate * millis).div_ceil(1000) as usize + 2;
-    let yard = Yard::new(slots);
+    let objects = ObjectPool::new(slots);
     let caps = (work.caps(work.cap_items), work.caps(work.historic_cap_items));
-    let (mut reads, mut writes) = scheme.halves(&yard, caps.0, caps.1);
+    let (mut reads, mut writes) = scheme.halves(&objects, caps.0, caps.1);
     let mut seen = Turn::default();
     let (mut items_max, mut refused) = (0, 0);
     std::thread::scope(|scope| {
         let reader = scope.spawn({
-            let yard = Arc::clone(&yard);
-            move || read(reads.as_mut(), &yard, condition, work)
+            let objects = Arc::clone(&objects);
+            move || read(reads.as_mut(), &objects, condition, work)
         });
         let rests = condition == Condition::Rest;
         let (until, gap) = (millis * 1_000_000, work.gap_micros * 1000);
         let paced = Paced { rate, until, gap, rests };
-        (items_max, refused) = write(writes.as_mut(), &yard, &paced, &mut seen.named);
-        seen.nanos = yard.nanos();
-        yard.stop();
+        (items_max, refused) = write(writes.as_mut(), &objects, &paced, &mut seen.named);
+        seen.nanos = objects.nanos();
+        objects.stop();
         // A reader that panics is a test that fails: there is nothing to go on with.
         if let Err(panic) = reader.join() {
             std::panic::resume_unwind(panic);
         }
     });
     writes.finish();
-    seen.rounds = yard.rounds();
+    seen.rounds = objects.rounds();
     let counted = writes.high_water();
     drop(writes);
-    seen.graces = yard.graces(seen.nanos);
+    seen.graces = objects.graces(seen.nanos);
     let (items, bytes) = counted.unwrap_or((items_max, items_max * work.object_bytes as u64));
     (seen.graces.items_max, seen.graces.bytes_max, seen.graces.refused) = (items, bytes, refused);
     seen
 }
 
-fn read(reads: &mut dyn ReadSide, yard: &Yard, condition: Condition, work: &Work) {
+fn read(reads: &mut dyn ReadSide, objects: &ObjectPool, condition: Condition, work: &Work) {
     let mut sum = 0_u64;
-    let mut presence = Presence::new(yard.nanos(), work.gap_micros * 1000);
+    let mut presence = Presence::new(objects.nanos(), work.gap_micros * 1000);
     let mut was_stuck = false;
-    while !yard.is_stopped() {
+    while !objects.is_stopped() {
         // In the middle of the turn, so that there is something to hold up, and time to recover.
-        let stuck = condition == Condition::Stuck && !was_stuck && yard.rounds() > 0;
+        let stuck = condition == Condition::Stuck && !was_stuck && objects.rounds() > 0;
         reads.round(&mut |shown| {
             let held = shown();
             for packet in 0..work.burst {
                 let slot = shown();
-                yard.look(slot);
+                objects.look(slot);
                 sum = sum.wrapping_add(process(slot as u64 ^ packet as u64, work.packet_steps));
             }
             if stuck {
                 hold(Duration::from_millis(work.stuck_millis));
             }
             // What was looked up first may have been unlinked since, not freed.
-            yard.look(held);
+            objects.look(held);
         });
         was_stuck |= stuck;
-        yard.round_ended();
+        objects.round_ended();
         if condition == Condition::Rest {
             reads.idle(&mut || hold(Duration::from_micros(work.rest_micros)));
         }
         if stuck || condition == Condition::Rest {
-            presence.waited(yard.nanos());
+            presence.waited(objects.nanos());
         } else {
-            presence.works(yard.nanos());
+            presence.works(objects.nanos());
         }
     }
-    yard.leave(presence);
+    objects.leave(presence);
     black_box(sum);
 }
 
@@ -188,30 +188,35 @@ struct Paced {
 }
 
 /// Replaces at its pace until time is up. Returns the most objects that waited, and refusals.
-fn write(writes: &mut dyn WriteSide, yard: &Yard, paced: &Paced, named: &mut bool) -> (u64, u64) {
+fn write(
+    writes: &mut dyn WriteSide,
+    objects: &ObjectPool,
+    paced: &Paced,
+    named: &mut bool,
+) -> (u64, u64) {
     /// So many replacements between two looks at what may be freed.
     const TURN: usize = 64;
     let (mut items_max, mut refused) = (0, 0);
     // Slot 0 is shown at the start.
     let mut next = 1;
     let mut looked = 0;
-    let mut presence = Presence::new(yard.nanos(), paced.gap);
+    let mut presence = Presence::new(objects.nanos(), paced.gap);
     loop {
-        let now = yard.nanos();
+        let now = objects.nanos();
         if paced.rests {
             presence.waited(now);
         } else {
             presence.works(now);
         }
         if now >= paced.until {
-            yard.leave(presence);
+            objects.leave(presence);
             return (items_max, refused);
         }
         let due = 1 + (u128::from(now) * u128::from(paced.rate) / 1_000_000_000) as usize;
-        let to = due.min(next + TURN).min(yard.slots()).max(next);
+        let to = due.min(next + TURN).min(objects.slots()).max(next);
         refused += writes.turn(next..to);
         next = to;
-        items_max = items_max.max(yard.waiting());
+        items_max = items_max.max(objects.waiting());
         if now > looked + 1_000_000 {
             looked = now;
             *named |= writes.stuck().is_some_and(|(worker, _)| worker == 0);
@@ -273,11 +278,11 @@ mod tests {
     /// The judge is not blind: a scheme that frees at once is caught.
     #[test]
     fn an_object_that_is_freed_too_early_is_a_wrong_read() {
-        let yard = Yard::new(4);
-        assert!(yard.look(0));
-        drop(yard.ticket(0));
-        assert!(!yard.look(0));
-        drop(yard.ticket(0));
-        assert_eq!(yard.graces(9).wrong_reads, 2, "one look, one free too many");
+        let objects = ObjectPool::new(4);
+        assert!(objects.look(0));
+        drop(objects.ticket(0));
+        assert!(!objects.look(0));
+        drop(objects.ticket(0));
+        assert_eq!(objects.graces(9).wrong_reads, 2, "one look, one free too many");
     }
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use floodwall_base::Instant;
 use floodwall_base::limits::XDP_ESTABLISHED_FLOWS;
 
-use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::mapped_words::MappedWords;
 
 /// Entries of one set.
 pub(super) const SET_WAYS: usize = 4;
@@ -67,7 +67,7 @@ const TICK_BITS: u32 = 20;
 /// A set-associative table of flow hashes, shared with the XDP program.
 #[derive(Debug)]
 pub(super) struct EstablishedFlows {
-    entries: UmemWords,
+    entries: MappedWords,
     seen: Box<[AtomicU32]>,
     /// Where a TCP flow's data ended and what it acknowledged, the furthest of each; zero is not
     /// known.
@@ -83,7 +83,7 @@ impl EstablishedFlows {
     pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
         let seen = (0..SETS * SET_WAYS).map(|_| AtomicU32::new(0)).collect();
         let reached = (0..SETS * SET_WAYS).map(|_| AtomicU64::new(0)).collect();
-        let entries = UmemWords::create(SET_WAYS * ENTRY_WORDS, SETS as u32)?;
+        let entries = MappedWords::create(SET_WAYS * ENTRY_WORDS, SETS as u32)?;
         let (swept, swept_at) = (AtomicUsize::new(0), AtomicU32::new(0));
         Ok(Self { entries, seen, reached, swept, swept_at, key })
     }

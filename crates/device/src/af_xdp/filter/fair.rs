@@ -24,7 +24,7 @@ use super::desk::{
     DESK_NEAR, DESK_PREFIX_MAX, DESK_SERVICE_HIGH, DESK_SERVICE_MAX, DESK_TURN, FilterRefusal,
 };
 use super::emit::{CodePaths, L3, look_up, word};
-use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::mapped_words::MappedWords;
 use crate::af_xdp::xdp_abi::{DATA_END, RX_QUEUE};
 
 /// Counters of a queue, as powers of two.
@@ -42,8 +42,8 @@ const SERVICE_SLOT: i16 = -24;
 /// The counters, which the program alone writes, and the key of their hashes.
 #[derive(Debug)]
 pub(super) struct FairCredit {
-    services: UmemWords,
-    prefixes: UmemWords,
+    services: MappedWords,
+    prefixes: MappedWords,
     key: u64,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct FairMaps {
 impl FairCredit {
     pub(super) fn create(queues: u32, key: u64) -> io::Result<Self> {
         Ok(Self {
-            services: UmemWords::create(COUNTER_WORDS, queues * SERVICES)?,
-            prefixes: UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?,
+            services: MappedWords::create(COUNTER_WORDS, queues * SERVICES)?,
+            prefixes: MappedWords::create(COUNTER_WORDS, queues * PREFIXES)?,
             key,
         })
     }

@@ -28,12 +28,12 @@ use super::desk::{
 use super::emit::{CodePaths, word};
 use super::fair::{COUNTER_WORDS, PREFIXES, PREFIXES_LOG, USED, WHOLE_SHARE};
 use super::fair::{counter, follow, multiply, source_prefix};
-use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::mapped_words::MappedWords;
 
 /// The counters of prefixes, which the program alone writes, and the key of their hash.
 #[derive(Debug)]
 pub(super) struct FlowShares {
-    prefixes: UmemWords,
+    prefixes: MappedWords,
     key: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct FlowMaps {
 
 impl FlowShares {
     pub(super) fn create(queues: u32, key: u64) -> io::Result<Self> {
-        Ok(Self { prefixes: UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?, key })
+        Ok(Self { prefixes: MappedWords::create(COUNTER_WORDS, queues * PREFIXES)?, key })
     }
 
     pub(super) fn maps(&self) -> FlowMaps {

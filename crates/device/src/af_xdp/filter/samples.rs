@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use floodwall_bpf::sample::{ANSWERED, ENTRIES, RING, SampledService};
 
 use super::desk::FilterRefusal;
-use crate::af_xdp::words::UmemWords;
+use crate::af_xdp::mapped_words::MappedWords;
 use crate::service_sample::ServiceSample;
 
 const _: () = assert!(FilterRefusal::COUNT <= ANSWERED, "each reason has a ring of its own");
@@ -24,7 +24,7 @@ impl FilterRefusal {
 }
 
 /// Adds what was sampled at a queue, by reason and service.
-pub(super) fn add(words: &UmemWords, queue: u32, all: &mut Vec<ServiceSample>) {
+pub(super) fn add(words: &MappedWords, queue: u32, all: &mut Vec<ServiceSample>) {
     let refused = FilterRefusal::SAMPLED.map(|(why, count)| (why as usize, count));
     for (ring, count) in refused.into_iter().chain([(ANSWERED, "rx_syns_answered")]) {
         let first = queue as usize * ENTRIES + ring * RING;

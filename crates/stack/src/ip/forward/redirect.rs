@@ -16,7 +16,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::ndp::RedirectFields;
 
 use super::crossing::CrossingPacket;
-use super::way::ForwardPath;
+use super::forward_path::ForwardPath;
 use crate::ip::addr_pair::AddrPair;
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::OutgoingPacket;

@@ -7,7 +7,7 @@ use floodwall_ip::{LinkMedium, Resolution};
 use floodwall_packet::PacketBuf;
 
 use super::crossing::CrossingPacket;
-use super::way::{ForwardPath, LinkPeers, STATION_BYTES, change_link_header};
+use super::forward_path::{ForwardPath, LinkPeers, STATION_BYTES, change_link_header};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

@@ -1,6 +1,6 @@
 //! The stack's side of coalescing by headers: when a flow is followed, and what is taken from it.
 //!
-//! Called by `rx.rs` for each packet while a train of segments waits, and by `tcp.rs` for the
+//! Called by `rx.rs` for each packet while a run of segments waits, and by `tcp.rs` for the
 //! segment that begins one.
 
 use core::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::ip::ip_family::IpFamily;
 use crate::stack::Stack;
 
 impl Stack {
-    /// Begins to follow the segment that is taken in, as soon as it waits in a train.
+    /// Begins to follow the segment that is taken in, as soon as it waits in a run.
     pub(in crate::tcp) fn tcp_follow<A: IpFamily>(
         &mut self,
         packet: &PacketBuf,
@@ -39,7 +39,7 @@ impl Stack {
         };
     }
 
-    /// Takes a packet that goes on where the train ends; gives back any other.
+    /// Takes a packet that goes on where the run ends; gives back any other.
     #[inline]
     pub(crate) fn tcp_followed(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
         let follow = &self.burst.follow;

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crossbeam_epoch::{Collector, LocalHandle};
 
-use super::{Halves, ReadSide, WriteSide, Yard};
+use super::{Halves, ObjectPool, ReadSide, WriteSide};
 
 /// A handle belongs to the thread that made it, so the reader makes its own.
 struct Reads {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     collector: Collector,
 }
 
@@ -25,17 +25,17 @@ std::thread_local! {
 }
 
 struct Writes {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     collector: Collector,
     handle: Option<LocalHandle>,
     flushes: bool,
 }
 
-pub(super) fn halves(yard: &Arc<Yard>, flushes: bool) -> Halves {
+pub(super) fn halves(objects: &Arc<ObjectPool>, flushes: bool) -> Halves {
     let collector = Collector::new();
     let handle = Some(collector.register());
-    let reads = Reads { yard: Arc::clone(yard), collector: collector.clone() };
-    let writes = Writes { yard: Arc::clone(yard), collector, handle, flushes };
+    let reads = Reads { objects: Arc::clone(objects), collector: collector.clone() };
+    let writes = Writes { objects: Arc::clone(objects), collector, handle, flushes };
     (Box::new(reads), Box::new(writes))
 }
 
@@ -46,7 +46,7 @@ impl ReadSide for Reads {
             let guard = handle.pin();
             work(&|| {
                 let _ = &guard;
-                self.yard.shown.load(Acquire)
+                self.objects.shown.load(Acquire)
             });
         });
     }
@@ -62,7 +62,7 @@ impl WriteSide for Writes {
         let guard = handle.pin();
         let any = !slots.is_empty();
         for slot in slots {
-            let ticket = self.yard.ticket(self.yard.shown.swap(slot, AcqRel));
+            let ticket = self.objects.ticket(self.objects.shown.swap(slot, AcqRel));
             guard.defer(move || drop(ticket));
         }
         if self.flushes && any {
@@ -76,7 +76,7 @@ impl WriteSide for Writes {
         self.handle = None;
         let handle = self.collector.register();
         for _ in 0..100_000 {
-            if self.yard.waiting() == 0 {
+            if self.objects.waiting() == 0 {
                 break;
             }
             handle.pin().flush();

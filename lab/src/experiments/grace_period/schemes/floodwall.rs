@@ -7,29 +7,32 @@ use std::time::Duration;
 
 use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment, Paced, Policy, Reader};
 
-use super::{Halves, ReadSide, Ticket, WriteSide, Yard};
+use super::{Halves, ObjectPool, ReadSide, Ticket, WriteSide};
 
 struct Reads<P: Policy> {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     reader: Reader<P>,
 }
 
 struct Writes<P: Policy> {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     domain: Domain<P>,
     limbo: Limbo<Ticket, P>,
     object_bytes: usize,
 }
 
-pub(super) fn halves<P: Policy>(yard: &Arc<Yard>, policy: P, caps: LimboCaps) -> Halves {
+pub(super) fn halves<P: Policy>(objects: &Arc<ObjectPool>, policy: P, caps: LimboCaps) -> Halves {
     let domain = Domain::with_policy(1, policy);
     let limbo = domain.limbo(caps);
-    let Ok(reader) = domain.reader_at(yard.now()) else {
+    let Ok(reader) = domain.reader_at(objects.now()) else {
         unreachable!("a domain of one has one reader")
     };
     let object_bytes = caps.bytes / caps.items.max(1);
-    let reads = Reads { yard: Arc::clone(yard), reader };
-    (Box::new(reads), Box::new(Writes { yard: Arc::clone(yard), domain, limbo, object_bytes }))
+    let reads = Reads { objects: Arc::clone(objects), reader };
+    (
+        Box::new(reads),
+        Box::new(Writes { objects: Arc::clone(objects), domain, limbo, object_bytes }),
+    )
 }
 
 impl<P: Policy> ReadSide for Reads<P> {
@@ -38,16 +41,16 @@ impl<P: Policy> ReadSide for Reads<P> {
         work(&|| {
             // What a table does with a view: it may look as long as it has one.
             let _ = &view;
-            self.yard.shown.load(Acquire)
+            self.objects.shown.load(Acquire)
         });
-        self.reader.pass(Moment::RoundEnd, self.yard.now());
+        self.reader.pass(Moment::RoundEnd, self.objects.now());
     }
 
     fn idle(&mut self, sleep: &mut dyn FnMut()) {
-        self.reader.pass(Moment::Idle, self.yard.now());
+        self.reader.pass(Moment::Idle, self.objects.now());
         let parked = self.reader.park();
         sleep();
-        parked.wake(self.yard.now());
+        parked.wake(self.objects.now());
     }
 }
 
@@ -57,21 +60,21 @@ impl<P: Policy> WriteSide for Writes<P> {
         for slot in slots {
             // A writer that makes many changes at once frees in between, as much as it unlinks.
             if slot % Paced::BATCH == 0 {
-                self.limbo.reclaim(|| self.yard.now(), drop);
+                self.limbo.reclaim(|| self.objects.now(), drop);
             }
             let Ok(room) = self.limbo.reserve(self.object_bytes) else {
                 refused += 1;
                 continue;
             };
-            let old = self.yard.shown.swap(slot, AcqRel);
-            room.retire(self.yard.ticket(old), self.yard.now());
+            let old = self.objects.shown.swap(slot, AcqRel);
+            room.retire(self.objects.ticket(old), self.objects.now());
         }
-        self.limbo.reclaim(|| self.yard.now(), drop);
+        self.limbo.reclaim(|| self.objects.now(), drop);
         refused
     }
 
     fn finish(&mut self) {
-        self.limbo.drain(self.yard.now(), drop);
+        self.limbo.drain(self.objects.now(), drop);
     }
 
     fn high_water(&self) -> Option<(u64, u64)> {
@@ -80,7 +83,7 @@ impl<P: Policy> WriteSide for Writes<P> {
     }
 
     fn stuck(&self) -> Option<(usize, Duration)> {
-        let mut stalled = self.domain.stalled(self.yard.now(), Paced::STALL_AFTER);
+        let mut stalled = self.domain.stalled(self.objects.now(), Paced::STALL_AFTER);
         stalled.next().map(|stall| (stall.worker, stall.age))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{
 
 use seize::{Collector, Guard as _};
 
-use super::{Halves, ReadSide, Ticket, WriteSide, Yard};
+use super::{Halves, ObjectPool, ReadSide, Ticket, WriteSide};
 
 /// What both halves share: the object that is shown, which this owns.
 struct Shared {
@@ -34,15 +34,15 @@ impl Drop for Shared {
 struct Reads(Arc<Shared>);
 
 struct Writes {
-    yard: Arc<Yard>,
+    objects: Arc<ObjectPool>,
     shared: Arc<Shared>,
     flushes: bool,
 }
 
-pub(super) fn halves(yard: &Arc<Yard>, flushes: bool) -> Halves {
-    let shown = AtomicPtr::new(Box::into_raw(Box::new(yard.held(0))));
+pub(super) fn halves(objects: &Arc<ObjectPool>, flushes: bool) -> Halves {
+    let shown = AtomicPtr::new(Box::into_raw(Box::new(objects.held(0))));
     let shared = Arc::new(Shared { shown, collector: Collector::new() });
-    let writes = Writes { yard: Arc::clone(yard), shared: Arc::clone(&shared), flushes };
+    let writes = Writes { objects: Arc::clone(objects), shared: Arc::clone(&shared), flushes };
     (Box::new(Reads(shared)), Box::new(writes))
 }
 
@@ -66,10 +66,10 @@ impl WriteSide for Writes {
         let guard = self.shared.collector.enter();
         let any = !slots.is_empty();
         for slot in slots {
-            let new = Box::into_raw(Box::new(self.yard.held(slot)));
+            let new = Box::into_raw(Box::new(self.objects.held(slot)));
             let old = guard.swap(&self.shared.shown, new, AcqRel);
             // SAFETY: it came from a box, and only this writer, which has just unlinked it, frees.
-            self.yard.unlinked(unsafe { (*old).slot });
+            self.objects.unlinked(unsafe { (*old).slot });
             // SAFETY: it was unlinked above and is retired once; `free` is for boxes.
             unsafe { guard.defer_retire(old, free) };
         }

@@ -1,11 +1,11 @@
-//! `HalfRank`: how the thread of the kernel's half stands beside its worker for the moment.
+//! `NapiRank`: how the thread of the kernel's half stands beside its worker for the moment.
 //!
 //! Set by a worker that shares its core with other programs, so that both of them together keep to
 //! the worker's share.
 
 /// The rank of a device's kernel half, where that is a thread on the worker's core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HalfRank {
+pub enum NapiRank {
     /// As its place asks for: nothing else wants the core.
     #[default]
     Placed,

@@ -1,7 +1,7 @@
 //! A burst of segments and the same segments one by one: one outcome, and fewer answers.
 //!
 //! What a connection's segments in a row have in common is looked at once (`floodwall-tcp`'s
-//! `train.rs`, `stack`'s `follow.rs`). The only visible difference may be the number of
+//! `rx_coalesce/run.rs`, `stack`'s `tcp/gro.rs`). The only visible difference may be the number of
 //! acknowledgments.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
@@ -159,7 +159,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
         let read = [0, 1].map(|n| twins[n].received(ids[n]));
         assert!(read[0] == read[1] && text.starts_with(&read[0]), "seed {seed}: another stream");
     }
-    assert!(fewer > 300, "trains were taken as one in {fewer} of 600 bursts");
+    assert!(fewer > 300, "runs were taken as one in {fewer} of 600 bursts");
 }
 
 #[test]

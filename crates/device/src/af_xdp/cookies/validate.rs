@@ -8,7 +8,7 @@ use crate::error::DeviceError;
 
 impl CookieProgramPlan {
     /// Whether what must be is there.
-    pub(crate) fn judge(&self, name: &str, steering: &QueueSteering) -> Result<(), DeviceError> {
+    pub(crate) fn validate(&self, name: &str, steering: &QueueSteering) -> Result<(), DeviceError> {
         if !self.must_answer || steering.cookies().is_some() {
             return Ok(());
         }

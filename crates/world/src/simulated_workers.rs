@@ -59,8 +59,8 @@ impl SimulatedWorkers {
 
 /// What ties a node to the other workers of its host.
 pub(crate) struct SimulatedMembership {
-    /// Which crew of the world.
-    pub(crate) crew: usize,
+    /// Which worker group of the world.
+    pub(crate) group: usize,
     reader: Reader,
     pub(crate) handoff: HandoffList,
     pub(crate) inbox: HandoffList,
@@ -77,13 +77,13 @@ pub(crate) struct SimulatedMembership {
 impl SimulatedMembership {
     /// `None` where every worker that the domain was made for has its reader.
     pub(crate) fn new(
-        crew: usize,
+        group: usize,
         domain: &Domain,
         own: WorkerId,
         steering: Steering,
     ) -> Option<Self> {
         Some(Self {
-            crew,
+            group,
             reader: domain.reader().ok()?,
             handoff: HandoffList::new(TURN_HANDOFFS),
             inbox: HandoffList::new(HANDOFF_RING),

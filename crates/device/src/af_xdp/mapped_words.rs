@@ -1,4 +1,4 @@
-//! `UmemWords`: a BPF array map that is also mapped into this process, as atomic 64-bit words.
+//! `MappedWords`: a BPF array map that is also mapped into this process, as atomic 64-bit words.
 //!
 //! Made by `filter.rs`. The XDP program and this process read and write the same memory, so that an
 //! update needs no system call. Invariants: every access of ours is atomic and within the mapping;
@@ -13,18 +13,18 @@ use super::bpf::{Map, MapKind};
 
 /// A shared mapping of an array map's values, accessed as atomic words.
 #[derive(Debug)]
-pub(crate) struct UmemWords {
+pub(crate) struct MappedWords {
     map: Map,
     memory: NonNull<AtomicU64>,
     count: usize,
 }
 
 // SAFETY: the mapping belongs to this object alone, wherever it goes, and is accessed atomically.
-unsafe impl Send for UmemWords {}
+unsafe impl Send for MappedWords {}
 // SAFETY: as above: shared references give access to atomic words only.
-unsafe impl Sync for UmemWords {}
+unsafe impl Sync for MappedWords {}
 
-impl UmemWords {
+impl MappedWords {
     /// Creates a map of `entries` values of `each` words, all zero.
     pub(crate) fn create(each: usize, entries: u32) -> io::Result<Self> {
         let map = Map::create(MapKind::Mapped, each * size_of::<u64>(), entries)?;
@@ -61,7 +61,7 @@ impl UmemWords {
     }
 }
 
-impl Drop for UmemWords {
+impl Drop for MappedWords {
     fn drop(&mut self) {
         let bytes = self.count * size_of::<u64>();
         // SAFETY: mapped in `create` with this length, and no borrow of it remains.

@@ -1,7 +1,7 @@
 //! `ForwardPath`: how packets leave to one next hop, resolved once for all packets of a burst;
 //! `ForwardPaths`, a burst's cache of them.
 //!
-//! Called by `forward.rs`. Invariant: a way is discarded at the end of its burst, so it is never
+//! Called by `forward.rs`. Invariant: a path is discarded at the end of its burst, so it is never
 //! stale. Not here: fragmentation, and errors to senders.
 
 use floodwall_base::{Address, IfIndex, MacAddr};
@@ -82,7 +82,7 @@ impl<A: Address> ForwardPaths<A> {
     }
 }
 
-/// Length of the largest IP packet that leaves for this one: the packet itself, or of a super-frame
+/// Length of the largest IP packet that leaves for this one: the packet itself, or of a GSO frame
 /// (GSO) its segments.
 pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
     let len = packet.len() - l3;

@@ -1,4 +1,4 @@
-//! `RxCoalesce`: the current train of coalesced segments, if any.
+//! `RxCoalesce`: the current run of coalesced segments, if any.
 //!
 //! Filled and emptied by `rx_coalesce.rs`, which describes it.
 
@@ -8,19 +8,19 @@ use floodwall_wire::tcp::TcpFlags;
 
 use crate::segment::Segment;
 
-/// The current train of coalesced segments, if any.
+/// The current run of coalesced segments, if any.
 #[derive(Default)]
 pub(crate) struct RxCoalesce {
-    /// The header of the first segment, with the total text length; `None` where there is no train.
+    /// The header of the first segment, with the total text length; `None` where there is no run.
     pub(super) first: Option<(FlowKey, Segment)>,
     pub(super) texts: PacketList,
-    /// The right edge of the window when the train began.
+    /// The right edge of the window when the run began.
     pub(super) edge: Seq,
 }
 
-/// The outcome of the segments of a train.
+/// The outcome of the segments of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TrainEnd {
+pub struct CoalescedEnd {
     /// Number of segments.
     pub count: u32,
     /// Why all of them were dropped; `None` where the connection accepted them.
@@ -38,7 +38,7 @@ impl RxCoalesce {
         self.first.as_ref().is_some_and(|(of, _)| of == flow)
     }
 
-    /// Whether a segment has the same header fields as the train and continues at its end.
+    /// Whether a segment has the same header fields as the run and continues at its end.
     #[inline]
     pub(super) fn goes_on_with(&self, flow: &FlowKey, segment: &Segment) -> bool {
         let Some((of, first)) = &self.first else { return false };
