@@ -19,7 +19,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 use crate::command::{ip, run};
 use crate::namespace::{inside_then_alone, is_deep, pause, tell};
-use crate::site::ETH;
 use crate::syn_flood::callers::Calls;
 use crate::syn_flood::{HALF_A_SECOND, Server, Stand, THREE_SECONDS, service};
 
@@ -93,10 +92,11 @@ fn replayed_over(server: Server, flags: &'static str) {
         move || Stand::new(server, flags),
         move |stand| {
             stand.clients.inside(|| {
-                assert!(ip(&format!("addr add {}/24 dev {ETH}", ATTACKER[0])));
-                assert!(ip(&format!("addr add {}/64 dev {ETH} nodad", ATTACKER[1])));
+                let name = server.near();
+                assert!(ip(&format!("addr add {}/24 dev {name}", ATTACKER[0])));
+                assert!(ip(&format!("addr add {}/64 dev {name} nodad", ATTACKER[1])));
                 // Else checksums are left to a card, and a replay has none.
-                let _ = run("ethtool", &format!("-K {ETH} tx off"), b"");
+                let _ = run("ethtool", &format!("-K {name} tx off"), b"");
             });
             let count = if is_deep() { 4000 } else { 300 };
             for four in [true, false] {

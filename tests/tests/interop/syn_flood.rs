@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// The clients' interface.
-    const fn near(self) -> &'static str {
+    pub(crate) const fn near(self) -> &'static str {
         if matches!(self, Self::Tap) { NAME } else { ETH }
     }
 }
