@@ -273,14 +273,16 @@ fn looked_at(socket: &std::path::Path) -> Value {
     top
 }
 
+/// Our interface and the kernel's end of the same link, with addresses of both families.
+const VETH_PAIR: &str = "ip link add ours type veth peer name theirs && ip link set ours up && \
+                         ip link set theirs up && ip addr add 10.0.0.1/24 dev theirs && \
+                         ip addr add fd00::1/64 dev theirs nodad";
+
 #[test]
 fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
     if !may() {
         return;
     }
-    let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
-                  ip link set theirs up && ip addr add 10.0.0.1/24 dev theirs && \
-                  ip addr add fd00::1/64 dev theirs nodad";
     let args = [
         "--device=packet:ours",
         "--address=10.0.0.2/24",
@@ -290,7 +292,7 @@ fn a_flood_that_the_program_at_an_interface_answers_is_explained_and_logged() {
         "--service=http:80",
         "--workers=1",
     ];
-    let running = Instance::start_after("interface", script, &args, &[]);
+    let running = Instance::start_after("interface", VETH_PAIR, &args, &[]);
     if !running.said().contains("SYNs are answered there") {
         return eprintln!("skipped: no program at the interface: {}", running.said());
     }
@@ -335,9 +337,6 @@ fn a_gateway_is_known_before_a_flood_and_is_found_again_in_the_middle_of_one() {
     if !may() {
         return;
     }
-    let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
-                  ip link set theirs up && ip addr add 10.0.0.1/24 dev theirs && \
-                  ip addr add fd00::1/64 dev theirs nodad";
     let args = [
         "--device=packet:ours",
         "--address=10.0.0.2/24",
@@ -347,7 +346,7 @@ fn a_gateway_is_known_before_a_flood_and_is_found_again_in_the_middle_of_one() {
         "--service=http:80",
         "--workers=1",
     ];
-    let running = Instance::start_after("gateway", script, &args, &[]);
+    let running = Instance::start_after("gateway", VETH_PAIR, &args, &[]);
     let known = |limit: Duration| {
         let begun = Instant::now();
         loop {

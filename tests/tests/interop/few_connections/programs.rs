@@ -5,24 +5,27 @@ use super::{
 };
 use crate::namespace::{is_deep, tell};
 
-fn withstand(plan: &'static AttackPlan) {
-    let scenes = [(1, 2), (1, 1), (4, 1), (4, 2)];
-    for scene in scenes.into_iter().take(if is_deep() { 4 } else { 1 }) {
-        withstand_at(plan, ServerKind::Tokio, scene);
+/// At the price with so many workers, and in the deep form at all prices with one and two.
+fn withstand(plan: &'static AttackPlan, workers: usize) {
+    match is_deep() {
+        true => [(1, 1), (1, 2), (4, 1), (4, 2)]
+            .into_iter()
+            .for_each(|scene| withstand_at(plan, ServerKind::Tokio, scene)),
+        false => withstand_at(plan, ServerKind::Tokio, (1, workers)),
     }
 }
 
 /// Of six attacks two are tried by default: they are the same as on `floodwall run`.
 fn withstand_if_deep(plan: &'static AttackPlan) {
     match is_deep() {
-        true => withstand(plan),
+        true => withstand(plan, 1),
         false => tell("skipped: FLOODWALL_DEEP=1 runs it"),
     }
 }
 
 #[test]
 fn a_program_keeps_places_beside_connections_that_take_their_answer_and_never_close() {
-    withstand(&TAKES);
+    withstand(&TAKES, 2);
 }
 
 #[test]
@@ -37,7 +40,8 @@ fn a_program_keeps_places_beside_connections_that_never_acknowledge_the_end() {
 
 #[test]
 fn a_program_keeps_memory_beside_readers_that_take_little_of_much() {
-    withstand(&DRIPS);
+    // Of two workers one may be given more readers than it has room for: ports decide.
+    withstand(&DRIPS, 1);
 }
 
 #[test]
