@@ -27,7 +27,7 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
 /// Sends of a full backlog when the time is over.
-const FORCED_SENDS: u32 = 8;
+const FORCED_SENDS: u32 = 32;
 /// Packets that are taken even so.
 const TAKEN_LEAST: usize = 4;
 /// How soon a refused backlog is tried again, at first and at the latest.
