@@ -39,3 +39,17 @@ mod two_hosts;
 mod udp_flood;
 mod wants;
 mod worst_cost;
+
+/// A file that is named nowhere would never run.
+#[test]
+fn each_file_of_the_folder_is_a_module_here_or_a_program_of_its_own() {
+    let (here, programs) = (include_str!("engine.rs"), include_str!("../Cargo.toml"));
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")).expect("tests");
+    for entry in folder {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+        let is_module = here.lines().any(|line| line == format!("mod {name};"));
+        let is_program = programs.lines().any(|line| line == format!("name = \"{name}\""));
+        assert!(is_module || is_program, "{name} is in neither engine.rs nor Cargo.toml");
+    }
+}
