@@ -3,11 +3,16 @@
 //! Called by `.ci/run` as `cargo run -p xtask -- ci`, and by hand with the names of single steps. A
 //! failed step does not stop the next ones: one run reports every step, the exit code the result.
 
+mod failures;
+
 use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use failures::Failures;
 
 /// One step: a name to call it by, and what it runs.
 struct Step {
@@ -57,12 +62,6 @@ const STEPS: &[Step] = &[
         name: "tidy",
         what: "the rules that no compiler checks",
         run: Run::Own(crate::tidy),
-        place: Place::After,
-    },
-    Step {
-        name: "clippy",
-        what: "cargo clippy --workspace --all-targets -- -D warnings",
-        run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
         place: Place::After,
     },
     Step {
@@ -126,6 +125,12 @@ const STEPS: &[Step] = &[
         place: Place::Beside,
     },
     Step {
+        name: "clippy",
+        what: "cargo clippy --workspace --all-targets -- -D warnings",
+        run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+        place: Place::Beside,
+    },
+    Step {
         name: "doc",
         what: "RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps",
         run: Run::Cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-Dwarnings")]),
@@ -153,8 +158,12 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool, String> {
     for group in steps.chunk_by(|_, next| next.place == Place::Beside) {
         ended.extend(together(root, group));
     }
+    for Ended { step, failures, .. } in ended.iter().filter(|ended| !ended.passed) {
+        println!("\n==> {} FAILED:", step.name);
+        failures.iter().for_each(|line| println!("{line}"));
+    }
     println!("\n    step      result       time");
-    for Ended { step, passed, took } in &ended {
+    for Ended { step, passed, took, .. } in &ended {
         println!("    {:<8}  {:<6}  {:>9}", step.name, verdict(*passed), seconds(*took));
     }
     let passed = ended.iter().all(|ended| ended.passed);
@@ -167,6 +176,8 @@ struct Ended<'a> {
     step: &'a Step,
     passed: bool,
     took: Duration,
+    /// Its failures in its output's own words.
+    failures: Vec<String>,
 }
 
 /// The first step, and what runs beside it, one after the other.
@@ -178,10 +189,10 @@ fn together<'a>(root: &Path, steps: &[&'a Step]) -> Vec<Ended<'a>> {
         let others: Vec<(Ended<'_>, String)> =
             beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for (other, said) in others {
-            println!(
-                "\n==> {} (beside {}): {}\n{said}",
-                other.step.name, first.name, other.step.what
-            );
+            println!("\n==> {} (beside {}): {}", other.step.name, first.name, other.step.what);
+            if !other.passed {
+                println!("{said}");
+            }
             println!("{}", other.line());
             ended.push(other);
         }
@@ -200,21 +211,24 @@ impl Step {
     fn take(&self, root: &Path) -> Ended<'_> {
         println!("\n==> {}: {}", self.name, self.what);
         let start = now();
+        let mut failures = Vec::new();
         let passed = match self.run {
             Run::Own(check) => check(root),
-            Run::Cargo(..) | Run::Apart(..) => self.commands(root).iter_mut().all(succeeds),
+            Run::Cargo(..) | Run::Apart(..) => {
+                self.commands(root).iter_mut().all(|command| succeeds(command, &mut failures))
+            }
         };
-        let ended = Ended { step: self, passed, took: start.elapsed() };
+        let ended = Ended { step: self, passed, took: start.elapsed(), failures };
         println!("{}", ended.line());
         ended
     }
 
-    /// Runs it with what others leave of the processor; what it said comes back.
+    /// Runs it with the time that others leave of the processor; returns its output too.
     fn take_quietly(&self, root: &Path) -> (Ended<'_>, String) {
         let start = now();
         let mut said = String::new();
         let passed = self.commands(root).iter_mut().all(|command| {
-            let output = nice(command).output();
+            let output = idle(command).output();
             let (passed, streams) = match &output {
                 Ok(output) => (output.status.success(), [&output.stdout, &output.stderr]),
                 Err(error) => {
@@ -225,7 +239,10 @@ impl Step {
             streams.iter().for_each(|stream| said += &String::from_utf8_lossy(stream));
             passed
         });
-        (Ended { step: self, passed, took: start.elapsed() }, said)
+        let mut failures = Failures::default();
+        said.lines().for_each(|line| failures.line(line));
+        let failures = failures.into_lines();
+        (Ended { step: self, passed, took: start.elapsed(), failures }, said)
     }
 
     /// What it runs in turn; nothing where it is a check of this program.
@@ -258,25 +275,48 @@ fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)]) -> Command {
     command
 }
 
-fn succeeds(command: &mut Command) -> bool {
-    match command.status() {
-        Ok(status) => status.success(),
+/// Runs the command, passes its output on, and adds the failures in it.
+fn succeeds(command: &mut Command, failures: &mut Vec<String>) -> bool {
+    let mut child = match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => child,
         Err(error) => {
-            eprintln!("cannot run {command:?}: {error}");
-            false
+            failures.push(format!("cannot run {command:?}: {error}"));
+            return false;
         }
-    }
+    };
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (of_stdout, of_stderr) = thread::scope(|scope| {
+        let errors = scope.spawn(|| stderr.map(|stream| pass_on(stream, io::stderr())));
+        let of_stdout = stdout.map(|stream| pass_on(stream, io::stdout()));
+        (of_stdout, errors.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    failures.extend([of_stdout, of_stderr].into_iter().flatten().flatten());
+    child.wait().is_ok_and(|status| status.success())
 }
 
-/// The same command, after everybody else.
-fn nice(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    if let Some(folder) = command.get_current_dir() {
-        nice.current_dir(folder);
+/// Copies the stream, line by line, up to its end; returns the failures in it.
+fn pass_on(stream: impl Read, mut to: impl Write) -> Vec<String> {
+    let mut failures = Failures::default();
+    let mut stream = BufReader::new(stream);
+    let mut line = Vec::new();
+    while stream.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        // A closed output is no reason to stop the run.
+        let _ = to.write_all(&line);
+        failures.line(String::from_utf8_lossy(&line).trim_end_matches('\n'));
+        line.clear();
     }
-    nice.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    nice
+    failures.into_lines()
+}
+
+/// The same command in the idle class of the scheduler: it runs where nothing else would.
+fn idle(command: &Command) -> Command {
+    let mut idle = Command::new("chrt");
+    idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        idle.current_dir(folder);
+    }
+    idle.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    idle
 }
 
 /// The target folder in force.
