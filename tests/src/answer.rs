@@ -16,7 +16,9 @@ use crate::craft::{HOST, PEER, icmp_of, mac, pseudo};
 /// The bytes of a packet, together.
 #[must_use]
 pub fn bytes_of(packet: &PacketBuf) -> Vec<u8> {
-    packet.chunks().flatten().copied().collect()
+    let mut bytes = Vec::with_capacity(packet.len());
+    packet.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
+    bytes
 }
 
 /// An IP packet that left.

@@ -247,9 +247,21 @@ impl TcpPeer {
     }
 
     /// What the host sends within so long a time of silence.
+    ///
+    /// What departs is given back to the pool in steps, as a device does: else a long wait uses up
+    /// the pool, and each connection tries for memory all the time.
     pub fn wait(&mut self, time: Duration) -> Vec<Segment> {
-        let departed = self.rig.run_for(time);
-        self.read(&departed)
+        const STEP: Duration = Duration::from_millis(250);
+        let (mut left, mut all) = (time, Vec::new());
+        loop {
+            let step = left.min(STEP);
+            let departed = self.rig.run_for(step);
+            all.append(&mut self.read(&departed));
+            left -= step;
+            if left.is_zero() {
+                return all;
+            }
+        }
     }
 
     /// Works with the sockets; what leaves beside the result.

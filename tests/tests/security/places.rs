@@ -19,6 +19,8 @@ const A: TcpFlags = TcpFlags::ACK;
 /// Places of the host: a sixteenth of what `run` and the attacks on it had. Rates are as measured:
 /// a place is taken sixteen times as often.
 const PLACES: usize = 1024;
+/// Departed packets are held for so long at most.
+const WAIT_STEP: Duration = Duration::from_millis(250);
 
 /// The address of a host of a prefix: an IPv4 /24, or an IPv6 /64 of a /48 of its own.
 pub(crate) fn source(family: Family, prefix: u16, host: u16) -> IpAddr {
@@ -95,9 +97,19 @@ impl World {
         }
     }
 
+    /// What departs is given back to the pool in steps, as a device does: else a long wait uses up
+    /// the pool, and each connection tries for memory all the time.
     pub(crate) fn wait(&mut self, time: Duration) {
-        let departed = self.rig.run_for(time);
-        self.out.extend(departed.iter().filter_map(heard));
+        let mut left = time;
+        loop {
+            let step = left.min(WAIT_STEP);
+            let departed = self.rig.run_for(step);
+            self.out.extend(departed.iter().filter_map(heard));
+            left -= step;
+            if left.is_zero() {
+                break;
+            }
+        }
         self.serve();
     }
 
