@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use floodwall_device::host_bpf;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -127,6 +129,130 @@ fn killed_it_leaves_no_program() {
         programs()
     });
     assert!(left.count() < 100, "the program is still there");
+}
+
+/// A BPF file system of this thread's own, where guards pin; false, with the reason printed,
+/// without.
+fn may_pin() -> bool {
+    #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
+    let own = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS);
+    let run = |words: &str| {
+        Command::new("mount").args(words.split(' ')).status().is_ok_and(|it| it.success())
+    };
+    let may = own.is_ok() && run("--make-rprivate /") && run("-t bpf bpf /sys/fs/bpf");
+    if !may {
+        eprintln!("SKIPPED: no BPF file system can be mounted");
+    }
+    may
+}
+
+/// Every setting of the namespace, what tools say of links, queues and rules, and the links at the
+/// traffic control's ingress.
+fn everything() -> BTreeMap<String, String> {
+    fn settings(folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                settings(&path, found);
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                found.insert(path.display().to_string(), text);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    settings(Path::new("/proc/sys/net"), &mut found);
+    for command in [
+        "ip -d link",
+        "ip address",
+        "ip route show table all",
+        "tc qdisc show",
+        "nft list ruleset",
+        &format!("ethtool -k {IFACE}"),
+    ] {
+        let mut words = command.split(' ');
+        let out = Command::new(words.next().unwrap()).args(words).output();
+        let said = out.map_or_else(|error| error.to_string(), |out| format!("{:?}", out.stdout));
+        found.insert(command.to_owned(), said);
+    }
+    let (index, _) = host_bpf::interface(IFACE).unwrap();
+    found.insert("ingress".to_owned(), format!("{:?}", host_bpf::ingress_links(index)));
+    found
+}
+
+/// What `floodwall cleanup` says, for this interface or for all.
+fn cleanup(name: &str, args: &[&str]) -> String {
+    let mut command = Command::new(BIN);
+    let out = command.arg("cleanup").args(args).env("XDG_RUNTIME_DIR", folder(name)).output();
+    let out = out.unwrap();
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn cleanup_removes_what_a_killed_guard_has_pinned_and_neither_a_living_nor_a_kept_one() {
+    const PINS: &str = "/sys/fs/bpf/floodwall/gc0";
+    let pinned: Vec<_> = ARGS.into_iter().chain(["--pin"]).collect();
+    if !may() || !may_pin() {
+        return;
+    }
+    let before = everything();
+    let Some(mut guard) = Running::start("pins", &pinned) else { return };
+    let held = format!("{IFACE}: guarded by process {}, left alone", guard.child.id());
+    assert_eq!(cleanup("pins", &[]).lines().find(|line| line.contains("guarded")), Some(&*held));
+    let kill = |guard: &mut Running| {
+        guard.signal(Signal::KILL);
+        guard.child.wait().unwrap();
+    };
+    kill(&mut guard);
+    assert!(programs() && Path::new(PINS).is_dir(), "it goes on alone");
+    // The next one takes over, and ends on purpose.
+    let mut next = Running::start("pins", &pinned).unwrap();
+    next.signal(Signal::TERM);
+    assert_eq!(next.child.wait().unwrap().code(), Some(0));
+    for args in [&[][..], &[IFACE]] {
+        let said = cleanup("pins", args);
+        assert!(said.contains("still guarded by what --pin has kept on purpose"), "{said}");
+        assert!(programs());
+    }
+    let other = command("other", &ARGS).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(said.contains(&format!("removed by `floodwall cleanup {IFACE}`")), "{said}");
+    // Another interface of that name, in another namespace: neither is touched.
+    std::thread::spawn(|| {
+        assert!(may());
+        let said = cleanup("elsewhere", &[]);
+        assert!(said.contains("at an interface of another network namespace"), "{said}");
+        let pinned: Vec<_> = ARGS.into_iter().chain(["--pin"]).collect();
+        let second = command("elsewhere", &pinned).output().unwrap();
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(said.contains("is at an interface of another network namespace"), "{said}");
+    })
+    .join()
+    .unwrap();
+    assert!(programs());
+    // And a third one is killed.
+    let mut third = Running::start("pins", &pinned).unwrap();
+    kill(&mut third);
+    let socket = third.folder.join("floodwall");
+    assert!(std::fs::read_dir(&socket).unwrap().flatten().count() > 0, "its socket is left");
+    let said = cleanup("pins", &[IFACE]);
+    let removed = "no longer guarded by the programs of a guard that was killed";
+    assert!(said.contains(removed) && said.contains(PINS), "{said}");
+    assert!(said.contains("removed ") && said.contains(".guard"), "{said}");
+    // The kernel takes them off the interface a moment later.
+    let left = (0..1500).take_while(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        everything() != before
+    });
+    assert!(left.count() < 1500, "something is left");
+    assert!(!Path::new(PINS).exists());
+    assert!(!cleanup("pins", &[]).contains(IFACE), "the second run finds nothing");
+    // What guards nothing goes too: of an interface that has gone.
+    kill(&mut Running::start("pins", &pinned).unwrap());
+    assert!(ip(&format!("link delete {IFACE}")));
+    let said = cleanup("pins", &[]);
+    assert!(said.contains("nothing was guarded by what a guard had pinned"), "{said}");
+    assert!(!Path::new(PINS).exists());
 }
 
 #[test]

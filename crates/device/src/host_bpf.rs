@@ -15,15 +15,18 @@ use floodwall_bpf::Instruction;
 
 use crate::af_xdp::bpf::{
     ATTACH_INGRESS, ATTACH_XDP, Attr, HAS_FRAGMENTS, LINK_CREATE, MAP_CREATE, MAP_DELETE,
-    MAP_LOOKUP, MAP_UPDATE, PROG_TYPE_SCHED, PROG_TYPE_XDP, ProgramShape, load_program,
-    possible_cores, run_program, run_program_live,
+    MAP_LOOKUP, MAP_UPDATE, OBJECT_INFO, PROG_TYPE_SCHED, PROG_TYPE_XDP, ProgramShape,
+    load_program, possible_cores, run_program, run_program_live,
 };
 use crate::interface::InterfaceControl;
 
 const MAP_NEXT_KEY: libc::c_int = 4;
 const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
+const PROG_QUERY: libc::c_int = 16;
 const LINK_UPDATE: libc::c_int = 29;
+/// Links that one hook of an interface has at most (`bpf_mprog_max`).
+const HOOK_LINKS: usize = 64;
 
 /// XDP in front of the system's stack, by any driver; in the driver.
 const GENERIC_MODE: u32 = 1 << 1;
@@ -301,6 +304,56 @@ impl HostLink {
     pub fn open(path: &Path) -> io::Result<Self> {
         open(path).map(Self)
     }
+}
+
+/// A link's number in the system, and the number of its interface, 0 once that is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostLinkInfo {
+    /// Of the link; no other has it.
+    pub id: u32,
+    /// Of the interface, in whichever network namespace that is.
+    pub interface: u32,
+}
+
+impl HostLink {
+    /// What the kernel says of it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn info(&self) -> io::Result<HostLinkInfo> {
+        // `struct bpf_link_info`: type, id, prog_id, padding, then that of its kind, of which XDP
+        // and tcx have the interface first.
+        let mut info = [0_u32; 32];
+        let mut attr = Attr::new()
+            .u32(0, self.0.as_raw_fd() as u32)
+            .u32(4, size_of_val(&info) as u32)
+            .memory(8, info.as_mut_ptr());
+        // SAFETY: the kernel writes no more than the size of `info`, which outlives the call, and
+        // every value is valid for it.
+        unsafe { attr.call(OBJECT_INFO) }?;
+        let [_, id, _, _, interface, ..] = info;
+        Ok(HostLinkInfo { id, interface })
+    }
+}
+
+/// The numbers of the links at the traffic control's ingress of an interface of this network
+/// namespace, by its number (Linux 6.6).
+///
+/// # Errors
+/// There is no such interface, or the kernel refuses.
+pub fn ingress_links(interface: u32) -> io::Result<Vec<u32>> {
+    let (mut programs, mut links) = ([0_u32; HOOK_LINKS], [0_u32; HOOK_LINKS]);
+    let mut attr = Attr::new()
+        .u32(0, interface)
+        .u32(4, ATTACH_INGRESS)
+        .memory(16, programs.as_mut_ptr())
+        .u32(24, HOOK_LINKS as u32)
+        .memory(40, links.as_mut_ptr());
+    // SAFETY: the kernel writes as many numbers as the attribute says to each of the two places,
+    // which have so many and outlive the call; every value is valid for them.
+    unsafe { attr.call(PROG_QUERY) }?;
+    // A program without a link has the number 0 there.
+    Ok(links.into_iter().take(attr.u32_at(24) as usize).filter(|id| *id != 0).collect())
 }
 
 /// Number and MTU of an interface of this network namespace.

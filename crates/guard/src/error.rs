@@ -1,6 +1,7 @@
 //! `GuardError`: why an interface cannot be guarded, and the remedy.
 
 use std::io;
+use std::path::PathBuf;
 
 use floodwall_device::DeviceError;
 use thiserror::Error;
@@ -41,7 +42,8 @@ pub enum GuardError {
     /// There is a program already.
     #[error(
         "{0}: there is an XDP program already, of another guard or another tool; `ip link show \
-         {0}` has its number, and `floodwall guard {0} --status` says whether it is a guard"
+         {0}` has its number, and `floodwall guard {0} --status` says whether it is a guard; one \
+         that is pinned is replaced with --pin, and removed by `floodwall cleanup {0}`"
     )]
     Busy(String),
     /// The driver has no XDP.
@@ -62,6 +64,14 @@ pub enum GuardError {
     /// Something could not be pinned.
     #[error("{0} cannot be pinned: {1}; it takes a BPF file system: mount -t bpf bpf /sys/fs/bpf")]
     Pin(String, io::Error),
+    /// What is pinned under its name is at another interface.
+    #[error(
+        "{0}: what is pinned in {path} is at an interface of another network namespace, or of \
+         another name; end that guard there with `floodwall guard {0} --unpin`, or start without \
+         --pin",
+        path = .1.display()
+    )]
+    PinnedElsewhere(String, PathBuf),
     /// The interface's receive half has no place before programs.
     #[error("{0} (without --kernel-half it stays where it is)")]
     Half(#[from] DeviceError),

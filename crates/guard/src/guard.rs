@@ -8,7 +8,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use floodwall_bpf::cookie::host::{
     DatagramProtocol, HostSettings, PORTS_MAX, PROTOCOL_SHIFT, PROVES_SHIFT, SETTING_WORDS, Tally,
@@ -24,7 +24,7 @@ use crate::error::GuardError;
 use crate::facts::{Facts, ListeningPorts};
 use crate::loaded::Loaded;
 use crate::notice::Notice;
-use crate::pins::{self, Pins};
+use crate::pins::{self, PinPlace, Pins};
 use crate::rules::{self, RuleWatch};
 use crate::status::{self, PortStatus, Status};
 
@@ -200,7 +200,10 @@ impl Guard {
         }
         let challenges = config.udp_ports.iter().any(|port| port.protocol.is_some());
         let loaded = Loaded::load(challenges)?;
-        let before = config.pin.as_deref().and_then(Pins::open);
+        let before = match &config.pin {
+            Some(folder) => predecessor(folder, (&config.interface, index))?,
+            None => None,
+        };
         write_ports(&config, &loaded)?;
         let (mut secret, mut clock) = (config.secret.words(), config.clock);
         if let Some(before) = &before
@@ -305,6 +308,14 @@ impl Guard {
     pub fn end(&mut self) -> Result<(), GuardError> {
         self.settings.ending = true;
         self.tell(false)
+    }
+
+    /// Leaves what is pinned in force on purpose, and ends.
+    ///
+    /// # Errors
+    /// It cannot be noted beside the pins. They are left in force all the same.
+    pub fn leave_pinned(self) -> io::Result<()> {
+        self.config.pin.as_deref().map_or(Ok(()), |folder| pins::set_kept(folder, true))
     }
 
     fn tell(&mut self, new_keys: bool) -> Result<(), GuardError> {
@@ -465,6 +476,21 @@ fn follow_addresses(loaded: &Loaded, seen: &mut BTreeSet<[u8; 16]>) -> io::Resul
     Ok(())
 }
 
+/// What a guard that has ended has pinned there, at the interface with this name and number. What
+/// guards nothing is removed.
+fn predecessor(folder: &Path, (name, index): (&str, u32)) -> Result<Option<Pins>, GuardError> {
+    let pin = |error| GuardError::Pin(name.to_owned(), error);
+    let place = Pins::open(folder).map(|pins| Ok((pins.place(index)?, pins))).transpose();
+    match place.map_err(pin)? {
+        Some((PinPlace::Here, pins)) => return Ok(Some(pins)),
+        Some((PinPlace::Elsewhere, _)) => {
+            return Err(GuardError::PinnedElsewhere(name.to_owned(), folder.to_owned()));
+        }
+        Some((PinPlace::Nowhere, _)) | None => {}
+    }
+    pins::remove(folder).map_err(pin).map(|()| None)
+}
+
 /// Attaches both programs, tc first, or puts them in the place of those that are pinned.
 fn attach(
     config: &GuardConfig,
@@ -477,6 +503,7 @@ fn attach(
     if let Some(Pins { folder, classify, adopt, .. }) = before {
         // Links of an interface that has gone take no program.
         if adopt.update(&loaded.adopt).and_then(|()| classify.update(&loaded.classify)).is_ok() {
+            pins::set_kept(&folder, false).map_err(pin)?;
             pins::keep_maps(&folder, loaded).map_err(pin)?;
             return Ok((classify, adopt));
         }

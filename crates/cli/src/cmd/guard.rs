@@ -255,7 +255,17 @@ fn run(args: &GuardArgs) -> Result<(), String> {
         // Handshakes that have begun; a second signal does not shorten it.
         socket.serve(&guard, Guard::LINGERS, &AtomicBool::new(false));
     }
-    drop(guard);
+    match args.pin && ending.is_ok() {
+        true => {
+            if let Err(error) = guard.leave_pinned() {
+                log(
+                    &args.interface,
+                    &format!("that it is pinned on purpose is not noted: {error}"),
+                );
+            }
+        }
+        false => drop(guard),
+    }
     match ending {
         Ok(()) => {
             let words = match args.pin {

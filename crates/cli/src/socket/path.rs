@@ -55,6 +55,15 @@ fn is_of(path: &Path, namespace: Option<u64>) -> bool {
 /// The sockets of all instances that were given no path, or one in a folder of its own there,
 /// sorted.
 pub(crate) fn all() -> Vec<PathBuf> {
+    with_extension("sock")
+}
+
+/// The sockets of guards in those folders, sorted.
+pub(crate) fn guards() -> Vec<PathBuf> {
+    with_extension("guard")
+}
+
+fn with_extension(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let inside = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -65,7 +74,7 @@ pub(crate) fn all() -> Vec<PathBuf> {
         // A service manager makes a folder for each instance.
         let deeper = paths.iter().flat_map(|path| inside(path)).collect::<Vec<_>>();
         let all = paths.into_iter().chain(deeper);
-        found.extend(all.filter(|path| path.extension().is_some_and(|e| e == "sock")));
+        found.extend(all.filter(|path| path.extension().is_some_and(|it| it == extension)));
     }
     found.sort();
     found.dedup();
