@@ -19,6 +19,7 @@ use namespace::{flat, inside, ip, skip, wait_millis};
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 0x0b];
 const COUNT: u64 = 400;
+const LENGTH: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn word(at: u16, (min, max): (u16, u16), covered: [bool; 2]) -> LiveWord {
     LiveWord { at, min, max, in_header: covered[0], in_upper: covered[1] }
@@ -116,8 +117,8 @@ fn frames_have_right_checksums_random_words_in_their_ranges_and_no_more_are_sent
         let Some(mut device) = receiver(&pool) else { return };
         for (v6, tcp) in [(false, true), (true, true), (false, false), (true, false)] {
             let config = config(v6, tcp, 0, COUNT);
-            let sender = LiveSender::open("theirs", &config).unwrap();
-            match sender.send() {
+            let mut sender = LiveSender::open("theirs", &config).unwrap();
+            match sender.send(LENGTH) {
                 Ok(goes_on) => assert!(!goes_on),
                 Err(error) => return skip(&format!("no live frames: {error}")),
             }
@@ -156,10 +157,10 @@ fn a_rate_is_kept_by_the_program() {
     inside(|| {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let Some(_device) = receiver(&pool) else { return };
-        let sender = LiveSender::open("theirs", &config(false, true, 10_000, 0)).unwrap();
+        let mut sender = LiveSender::open("theirs", &config(false, true, 10_000, 0)).unwrap();
         let begun = std::time::Instant::now();
-        for _ in 0..10 {
-            match sender.send() {
+        for _ in 0..6 {
+            match sender.send(LENGTH) {
                 Ok(goes_on) => assert!(goes_on),
                 Err(error) => return skip(&format!("no live frames: {error}")),
             }
@@ -179,10 +180,10 @@ fn what_a_core_sends() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let Some(_device) = receiver(&pool) else { return };
         for (v6, tcp) in [(false, true), (true, true), (false, false), (true, false)] {
-            let sender = LiveSender::open("theirs", &config(v6, tcp, 0, 0)).unwrap();
+            let mut sender = LiveSender::open("theirs", &config(v6, tcp, 0, 0)).unwrap();
             let begun = std::time::Instant::now();
             while begun.elapsed().as_millis() < 2000 {
-                sender.send().unwrap();
+                sender.send(LENGTH * 10).unwrap();
             }
             let rate = sender.sent() as f64 / begun.elapsed().as_secs_f64() / 1e6;
             println!("IPv6 {v6}, TCP {tcp}: {rate:.2} million a second");

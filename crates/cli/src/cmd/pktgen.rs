@@ -262,6 +262,9 @@ struct LiveRun<'a> {
     stop: &'a AtomicBool,
 }
 
+/// How long one call of the kernel sends: between two of them it sends nothing for a moment.
+const LIVE_CALL: Duration = Duration::from_secs(2);
+
 /// Frames, their bytes, and how long it took.
 type LiveSent = (u64, u64, Duration);
 
@@ -291,11 +294,16 @@ impl LiveRun<'_> {
         packet.copy_out(0, &mut frame);
         let config = live_flood::config_of(self.stream, frame)?;
         let told = |error: io::Error| format!("{}: {error}", self.name);
-        let sender = LiveSender::open(self.name, &config).map_err(told)?;
+        let mut sender = LiveSender::open(self.name, &config).map_err(told)?;
         let begun = clock.now();
-        while sender.send().map_err(told)? {
-            let is_over = self.length.is_some_and(|length| clock.now() - begun >= length);
-            if is_over || self.stop.load(Ordering::Relaxed) {
+        // A signal ends a call early.
+        loop {
+            let ran = clock.now() - begun;
+            let left = self.length.map_or(LIVE_CALL, |length| length.saturating_sub(ran));
+            if left.is_zero() || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if !sender.send(left.min(LIVE_CALL)).map_err(told)? {
                 break;
             }
         }

@@ -245,7 +245,7 @@ fn near(
     if clients::call(newcomers, (1, 1), patience)?.honest() < 1.0 {
         return Err(wrong(format!("the router ({}) passes no newcomer", case.victim.name())));
     }
-    let flooding = Running::start(&stand.program, &flood_words(&mac, &case))?;
+    let flooding = victims::flood(&stand.program, &flood_words(&mac, &case))?;
     thread::sleep(work.rises());
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
     let before = Moment::now(stand.flooded)?;

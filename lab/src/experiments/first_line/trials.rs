@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::clients::{self, Called};
 use super::router;
-use super::victims::{self, Running, Victim};
+use super::victims::{self, Victim};
 use super::{Flood, TrialCase, Work};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
@@ -202,7 +202,7 @@ impl Stand {
         self.raise_near(&mac)?;
         let is_tentative = case.six && !case.victim.is_kernels();
         thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
-        let flooding = Running::start(&self.program, &flood_words(&mac, &case))?;
+        let flooding = victims::flood(&self.program, &flood_words(&mac, &case))?;
         let rises = work.rises();
         thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
@@ -304,6 +304,7 @@ pub(super) fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
         "pktgen",
         "--i-own-this-network",
         "--no-answers",
+        "--live",
         "--device",
         &format!("xdp:{VETH_NEAR}"),
         "--address",

@@ -13,6 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Once;
 
 use floodwall_dispatch::{Stop, pin_to_core};
 use rustix::event::epoll;
@@ -87,6 +88,25 @@ impl Running {
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self).map_err(wrong)
     }
+}
+
+/// Starts the generator, and says once why the kernel does not make its frames, where it does not.
+pub(super) fn flood(program: &Path, words: &[String]) -> Result<Running, LabError> {
+    static SAID: Once = Once::new();
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = command.spawn().map(Running).map_err(wrong)?;
+    if let Some(said) = running.0.stderr.take() {
+        // Ends with the generator.
+        std::thread::spawn(move || {
+            for line in BufReader::new(said).lines().map_while(Result::ok) {
+                if line.contains("sent as usual") {
+                    SAID.call_once(|| eprintln!("the flood is made by AF_XDP: {line}"));
+                }
+            }
+        });
+    }
+    Ok(running)
 }
 
 impl Drop for Running {
