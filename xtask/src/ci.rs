@@ -158,7 +158,7 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool, String> {
     for group in steps.chunk_by(|_, next| next.place == Place::Beside) {
         ended.extend(together(root, group));
     }
-    for Ended { step, failures, .. } in ended.iter().filter(|ended| !ended.passed) {
+    for Ended { step, failures, .. } in ended.iter().filter(|ended| !ended.failures.is_empty()) {
         println!("\n==> {} FAILED:", step.name);
         failures.iter().for_each(|line| println!("{line}"));
     }

@@ -258,9 +258,16 @@ impl TurnGate {
         self.away_until
     }
 
-    /// Records a turn from `from` to `to`; returns until when the core is left to others.
+    /// Records a turn from `from` to `to`, without the time in which the system had preempted it;
+    /// returns until when the core is left to others.
     #[inline]
-    pub(crate) fn ran(&mut self, from: Instant, to: Instant) -> Option<Instant> {
+    pub(crate) fn ran(
+        &mut self,
+        from: Instant,
+        to: Instant,
+        preempted: Duration,
+    ) -> Option<Instant> {
+        let from = to.min(from + preempted);
         let more = self.has_more();
         if let Some(gate) = &mut self.gate {
             gate.ran(to - from);

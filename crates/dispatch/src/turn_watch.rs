@@ -70,38 +70,51 @@ impl TurnWatch {
         self.before = WORK_KINDS.map(|(kind, _)| facts.of(kind));
     }
 
-    /// A turn is over, after this time.
+    /// A turn is over, after this time. Returns for how long of it, at least, the system had
+    /// preempted the worker; nothing for a turn that is not long.
     #[inline]
-    pub(crate) fn end(&mut self, took: Duration, clock: &Clock, facts: &mut WorkerCounters) {
+    pub(crate) fn end(
+        &mut self,
+        took: Duration,
+        clock: &Clock,
+        facts: &mut WorkerCounters,
+    ) -> Duration {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = TURN_BUCKETS.iter().find(|(most, _)| nanos <= *most);
         facts.add(bucket.map_or(WorkerCounter::TurnsOver20Millis, |(_, turns)| *turns), 1);
         facts.add(WorkerCounter::TurnNanos, nanos);
         self.unmarked += took;
         if took > LONG_TURN || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
-            self.note(nanos, clock.thread_time(), facts);
+            let spent = self.note(nanos, clock.thread_time(), facts);
+            if took > LONG_TURN {
+                return took.saturating_sub(spent);
+            }
         } else if self.unmarked > MARK_EVERY {
             self.mark(clock);
         }
+        Duration::ZERO
     }
 
+    /// Notes a turn that is long, or the longest. Returns the processor's time that it had, and the
+    /// turns since the last mark.
     #[cold]
-    fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) {
-        let spent = processor.saturating_sub(self.processor).as_nanos();
+    fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) -> Duration {
+        let spent = processor.saturating_sub(self.processor);
         self.processor = processor;
         self.unmarked = Duration::ZERO;
         if u128::from(nanos) > LONG_TURN.as_nanos() {
             facts.add(WorkerCounter::LongTurns, 1);
         }
         if nanos <= facts.of(WorkerCounter::LongestRoundNanos) {
-            return;
+            return spent;
         }
         facts.set(WorkerCounter::LongestRoundNanos, nanos);
-        let spent = u64::try_from(spent).unwrap_or(u64::MAX).min(nanos);
-        facts.set(WorkerCounter::LongestTurnProcessorNanos, spent);
+        let had = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).min(nanos);
+        facts.set(WorkerCounter::LongestTurnProcessorNanos, had);
         for ((kind, of_longest), before) in WORK_KINDS.into_iter().zip(self.before) {
             facts.set(of_longest, facts.of(kind) - before);
         }
+        spent
     }
 }
 
@@ -120,6 +133,22 @@ mod tests {
         assert_eq!(counts, [2, 1, 0, 1, 0, 1]);
         assert_eq!(facts.of(WorkerCounter::TurnsOver20Millis), 1);
         assert_eq!(facts.of(WorkerCounter::TurnNanos), 49_922_000);
+    }
+
+    /// Sleep is time that the thread does not have the processor, as when it is preempted.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a thread that waits is what is tested")]
+    fn the_time_without_the_processor_is_known_for_a_long_turn() {
+        let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
+        let clock = Clock::new();
+        watch.mark(&clock);
+        watch.begin(&facts);
+        let before = clock.now();
+        std::thread::sleep(Duration::from_millis(30));
+        let took = clock.now() - before;
+        let preempted = watch.end(took, &clock, &mut facts);
+        assert!(preempted <= took && preempted > took / 2, "{preempted:?} of {took:?}");
+        assert_eq!(watch.end(LONG_TURN, &clock, &mut facts), Duration::ZERO);
     }
 
     #[test]

@@ -326,13 +326,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let found = self.turn(began);
             self.tell_begun();
             now = clock.now();
-            self.watch.end(now - began, &clock, &mut self.facts);
+            let preempted = self.watch.end(now - began, &clock, &mut self.facts);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
             }
             self.look_at_core(clock, now);
-            if let Some(until) = self.gate.ran(began, now) {
+            if let Some(until) = self.gate.ran(began, now, preempted) {
                 now = self.give_way(stop, clock, now, until);
                 continue;
             }

@@ -4,9 +4,9 @@
 //! Within each period the worker may use the time that is not promised to applications. Once that
 //! is used up it rests until `start + used / own share`: an overrun is paid back to the nanosecond,
 //! and nothing that the worker does can lower the applications' share of the time between two
-//! rests. Only a turn longer than `run_max`, in which the system has preempted the worker, is paid
-//! back to no more than that. No run without a break is longer than `run_max`, one turn's length
-//! provided.
+//! rests. Time in which the system has preempted the worker is neither the worker's nor left by it:
+//! the caller leaves it out of a turn. No run without a break is longer than `run_max`, one turn's
+//! length provided.
 //!
 //! Work-conserving both ways: a worker that finds nothing to do sleeps, and the applications have
 //! the core; while the applications are known to be idle the worker never rests. They are known to
@@ -153,7 +153,8 @@ impl Balance {
     }
 
     /// Reports a turn from `from` to `to` that took `packets` from devices; `more` is whether more
-    /// wait. Returns what to do next.
+    /// wait. Returns what to do next. Where the system took the core away meanwhile, `from` is
+    /// later by that time.
     #[inline]
     pub fn ran(&mut self, from: Instant, to: Instant, packets: usize, more: bool) -> NextTurn {
         let took = to - from;
@@ -162,8 +163,7 @@ impl Balance {
             self.rest_until = None;
             return NextTurn::Go;
         }
-        // What is far beyond any turn was the system's doing: it took the core away.
-        self.used = self.used.saturating_add(took.min(self.config.run_max));
+        self.used = self.used.saturating_add(took);
         self.run = self.run.saturating_add(took);
         self.turn = self.turn.max(took);
         self.packets = self.packets.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));

@@ -211,13 +211,24 @@ fn a_worker_that_shares_its_core_leaves_the_promised_part_under_any_load() {
         let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
         let (ended, _) = run(u64::MAX, 20_000, config);
         let left = ended.facts.application_share().unwrap();
-        // The last run has not been paid back when it ends; turns that the system cut short count
-        // as no more than the limit.
+        // The last run has not been paid back when it ends.
         assert!(left + 50 >= u64::from(share), "{left} of {share}: {:?}", ended.facts);
         assert!(ended.facts.of(WorkerCounter::TimeSqueeze) > 0);
     }
     let (ended, _) = run(u64::MAX, 2000, WorkerConfig::default());
     assert_eq!(ended.facts.application_share(), None);
+}
+
+#[test]
+fn a_turn_in_which_the_system_preempted_the_worker_is_not_paid_back() {
+    let balance = BalanceConfig { share: Share::HALF, ..BalanceConfig::default() };
+    let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
+    let at = |micros| Instant::ORIGIN + Duration::from_micros(micros);
+    let preempted = Duration::from_micros(17_900);
+    let until = TurnGate::new(&config, 0, false).ran(at(0), at(18_000), preempted);
+    assert_eq!(until, None, "its 100 us are less than a period's budget");
+    let until = TurnGate::new(&config, 0, false).ran(at(0), at(18_000), Duration::ZERO);
+    assert_eq!(until, Some(at(36_000)));
 }
 
 #[test]

@@ -198,6 +198,14 @@ fn what_the_kernels_half_uses_beside_the_turns_counts_as_the_workers() {
 }
 
 #[test]
+fn a_turn_longer_than_any_run_is_paid_back_whole() {
+    let mut balance = Balance::new(config(500), at(0));
+    assert_eq!(balance.ran(at(0), at(5_000), 64, true), NextTurn::Rest { until: at(10_000) });
+    balance.rested(at(5_000), at(10_000), Duration::ZERO);
+    assert_eq!(balance.stats().application_share(), Share::HALF);
+}
+
+#[test]
 fn everything_promised_to_applications_still_leaves_the_worker_a_hundredth() {
     let mut balance = Balance::new(config(1000), Instant::ORIGIN);
     flooded(&mut balance, 1000, 5_000, 0);
