@@ -252,19 +252,23 @@ impl Results {
             );
         }
         if !self.permitted.is_empty() {
-            out += "\n| plays | the script expects | Floodwall |\n|---|---|---|\n";
+            out += "\nPermitted differences: what the scripts expect, and what Floodwall does.\n\n";
             for ((what, why), count) in &self.permitted {
-                let _ = writeln!(out, "| {count} | {what} | {why} |");
+                let _ = writeln!(out, "* {}, expected: {what}. Floodwall: {why}.", plays(*count));
             }
         }
         if !self.not_played.is_empty() {
-            out += "\n| plays | not played for |\n|---|---|\n";
+            out += "\nNot played, for:\n\n";
             for (what, count) in &self.not_played {
-                let _ = writeln!(out, "| {count} | {} |", what.replace('|', "\\|"));
+                let _ = writeln!(out, "* {}: {what}", plays(*count));
             }
         }
         out
     }
+}
+
+fn plays(count: u32) -> String {
+    if count == 1 { "1 play".to_owned() } else { format!("{count} plays") }
 }
 
 /// The page with this collection's part replaced, or appended where there is none yet.
@@ -347,6 +351,7 @@ mod tests {
         }
         let table = results.table("name");
         assert!(table.contains("| IPv6 | 4 | 3 | 1 | 1 | 1 |"), "{table}");
-        assert!(table.contains("| 1 | x | y |") && table.contains("| 1 | z |"), "{table}");
+        assert!(table.contains("* 1 play, expected: x. Floodwall: y.\n"), "{table}");
+        assert!(table.contains("* 1 play: z\n"), "{table}");
     }
 }

@@ -61,6 +61,8 @@ const GRANTED: &[&str] = &[
     "net.inet.tcp.icmp_may_rst",
     "net.inet.tcp.insecure_rst",
     "net.inet.tcp.insecure_syn",
+    // A SYN keeps its options; where a script wants one without them, that shows.
+    "net.inet.tcp.rexmit_drop_options",
     "net.inet.tcp.rexmit_slop",
     // What is lost is found by time in any case.
     "net.inet.tcp.rfc6675_pipe",
@@ -81,7 +83,6 @@ const ONLY: &[(&str, &str)] = &[
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.initcwnd_segments", "10"),
     ("net.inet.tcp.syncookies_only", "0"),
-    ("net.inet.tcp.rexmit_drop_options", "0"),
     ("net.inet.tcp.rexmit_initial", "1000"),
     ("net.inet.tcp.pmtud_blackhole_detection", "0"),
 ];
@@ -114,6 +115,8 @@ pub(super) struct Knobs {
     mss: Option<u16>,
     /// Nothing that is sent arrives.
     is_cut: bool,
+    /// Bytes of the link's largest packet, where a command has changed them.
+    mtu: Option<u32>,
 }
 
 impl Knobs {
@@ -154,6 +157,7 @@ impl Knobs {
             receive_fixed,
             mss: None,
             is_cut: false,
+            mtu: None,
         }
     }
 
@@ -208,6 +212,11 @@ impl Knobs {
         self.is_cut
     }
 
+    /// Bytes of the link's largest packet, where a command has changed them.
+    pub(super) const fn mtu(&self) -> Option<u32> {
+        self.mtu
+    }
+
     /// Carries out a command; several may stand one after another.
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
         let command = command.replace("\\\n", " ");
@@ -235,6 +244,10 @@ impl Knobs {
                     ["route", "add" | "change", _, rest @ ..]
                     | ["-6", "route", "add" | "change", _, rest @ ..],
                 ) => self.route(one, rest)?,
+                ("ip", ["link", "set", "dev", _, "mtu", bytes]) => {
+                    let bytes = bytes.parse().ok().filter(|bytes| (68..=65_535).contains(bytes));
+                    self.mtu = Some(bytes.ok_or("an MTU is from 68 to 65535")?);
+                }
                 // Segments leave one by one in memory, and none is joined on its way in.
                 ("ethtool", ["-K", ..]) => {}
                 // Slow start ends by HyStart++ (RFC 9406), which shows where it does.
@@ -448,6 +461,7 @@ mod tests {
             "sysctl net.inet.tcp.delacktime=100 net.inet.tcp.drop_synfin=1",
             "sysctl -q net.ipv4.tcp_mtu_probing=1 net.ipv4.tcp_shrink_window=1 \
              net.ipv4.tcp_rto_max_ms=120000 net.ipv4.tcp_tw_reuse_delay=1",
+            "sysctl -w net.inet.tcp.rexmit_drop_options=1; ip link set dev tun0 mtu 9000",
             "sysctl net.ipv4.tcp_ecn=2 net.ipv4.tcp_fastopen=0x3",
             "tc qdisc replace dev tun0 root fq",
             "tc qdisc delete dev tun0 root 2>/dev/null ; tc qdisc add dev tun0 root pfifo limit 0",
@@ -457,11 +471,13 @@ mod tests {
         }
         let settings = knobs.settings();
         assert_eq!((settings.mss, knobs.is_cut()), (Some(600), true));
+        assert_eq!(knobs.mtu(), Some(9000));
         assert!(!settings.timestamps && settings.receive_bytes == 1_000_000);
         for (command, why) in [
             ("ip route add 192.0.2.1 via 192.168.0.2 advmss", "means nothing"),
             ("ip route add 192.0.2.1 metric 3", "means nothing"),
             ("ip addr add 192.0.2.1", "means nothing"),
+            ("ip link set dev tun0 mtu 60", "from 68"),
             ("sysctl -w net.inet.tcp.rexmit_initial=3000", "1000 alone"),
             ("sysctl -w net.ipv4.tcp_rto_max_ms=1000", "120000 alone"),
             ("sysctl -q net.ipv4.tcp_ecn=3", "accurate ECN"),

@@ -562,7 +562,12 @@ impl Backend for Memory {
 
     fn command(&mut self, command: &str) -> Result<(), String> {
         let Some(Asked { state, count: wanted, of_programs }) = asked_of_sockets(command)? else {
-            return self.knobs.command(command);
+            self.knobs.command(command)?;
+            if let Some(mtu) = self.knobs.mtu().filter(|mtu| *mtu != self.mtu) {
+                self.mtu = mtu;
+                self.stack.set_link_mtu(IfIndex(1), mtu);
+            }
+            return Ok(());
         };
         let mut count = self.count_in(&state);
         if !of_programs && state == "SYN_RCVD" {

@@ -251,6 +251,17 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::Linux,
+        what: "tcpi_snd_mss follows a link of jumbo frames before any data leaves",
+        why: "the path is looked up with the first segment, which has the size (RFC 9293 section \
+              3.7.1)",
+        is: |it| {
+            let jumbo =
+                it.inbound().any(|s| s.options.iter().any(|o| matches!(o, Opt::Mss(1461..))));
+            jumbo && !it.outbound().any(|s| s.len > 0) && it.found_less("tcpi_snd_mss")
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
         what: "a reset in the window of a half-open connection is challenged",
         why: "an unproven address is not answered twice (docs/design/syn-cookie.md)",
         is: resets_half_open,
@@ -419,6 +430,17 @@ pub const DIFFERENCES: &[Difference] = &[
             let is_tiny = |s: &Segment| s.options.iter().any(|o| matches!(o, Opt::Mss(..512)));
             it.sent().is_some_and(|(sent, _)| sent.contains("Mss(512)"))
                 && it.outbound_wanted().is_some_and(|s| s.has(SYN) && is_tiny(s))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "the fourth SYN has no option but the segment size (rexmit_drop_options)",
+        why: "each SYN has the same, as on Linux; there is no setting for less",
+        is: |it| {
+            let bare = |s: &Segment| matches!(s.options.as_slice(), [Opt::Mss(_)]);
+            let wanted = it.outbound_wanted().is_some_and(|s| is_syn(s) && bare(s));
+            let kept = it.sent().is_some_and(|(sent, _)| sent.starts_with("S 0:0(0)"));
+            it.script_runs("rexmit_drop_options=1") && wanted && kept && it.syns_sent() >= 3
         },
     },
     Difference {

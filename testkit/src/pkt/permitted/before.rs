@@ -59,12 +59,15 @@ impl<'a> Before<'a> {
         }
     }
 
-    pub(super) fn last_outbound(&self) -> Option<&'a Segment> {
-        let sent = self.before().filter_map(|event| match &event.what {
+    pub(super) fn outbound(&self) -> impl Iterator<Item = &'a Segment> + use<'a> {
+        self.before().filter_map(|event| match &event.what {
             What::Outbound(segment) => Some(segment),
             _ => None,
-        });
-        sent.last()
+        })
+    }
+
+    pub(super) fn last_outbound(&self) -> Option<&'a Segment> {
+        self.outbound().last()
     }
 
     /// The last event before, where it is an ICMP error and the failure one of a call.

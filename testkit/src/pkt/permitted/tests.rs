@@ -180,6 +180,12 @@ fn what_newer_scripts_of_linux_require_is_permitted_by_its_cause_alone() {
     assert!(why(again, "> . 1:1", silent).unwrap().contains("half-open"));
     let open = again.replace("+0 < R", "+0 < . 1:1(0) ack 1 win 9\n+0 < R");
     assert_eq!(why(&open, "> . 1:1", silent), None);
+    let jumbo = "+0 < S 0:0(0) win 9 <mss 8940>\n+0 %{ assert tcpi_snd_mss == 8928 }%\n";
+    let less = "`assert tcpi_snd_mss == 8928` does not hold: tcpi_snd_mss is 1428";
+    assert!(why(jumbo, "assert", less).unwrap().contains("jumbo"));
+    assert_eq!(why(&jumbo.replace("mss 8940", "mss 1440"), "assert", less), None);
+    assert_eq!(why(&format!("+0 > . 1:9(8) ack 1\n{jumbo}"), "assert", less), None);
+    assert_eq!(why(jumbo, "assert", &less.replace("is 1428", "is 8940")), None);
 }
 
 #[test]
@@ -231,6 +237,13 @@ fn freebsds_ways_are_permitted_by_their_cause_alone() {
     assert!(of(noopt, "win 9", sized).unwrap().contains("TCP_NOOPT"));
     assert_eq!(of(noopt, "win 9", &sized.replace("Mss", "Wscale")), None);
     assert_eq!(of("+0 > S 0:0(0) win 9\n", "win 9", sized), None);
+    let bare = "0 `sysctl -w net.inet.tcp.rexmit_drop_options=1`\n+0 > S 0:0(0) <mss 1460>\n\
+                +1 > S 0:0(0) <mss 1460>\n+2.2 > S 0:0(0) <mss 1460>\n\
+                * > S 0:0(0) win 9 <mss 1460>\n";
+    let same = "sent S 0:0(0) win 9 [Mss(1460), Sack], expected S 0:0(0) win 9 [Mss(1460)]";
+    assert!(of(bare, "win 9", same).unwrap().contains("rexmit_drop_options"));
+    assert_eq!(of(&bare.replace("options=1", "options=0"), "win 9", same), None);
+    assert_eq!(of(&bare.replace("+1 > S 0:0(0) <mss 1460>\n", ""), "win 9", same), None);
     let cross = "+0 > S 0:0(0) <mss 1460>\n+0 < SF 0:0(0) win 9 <mss 1460>\n\
                  +0 > S. 0:0(0) ack 2 <mss 1460>\n";
     let sent = "sent S. 0:0(0) ack 1, expected S. 0:0(0) ack 2";
