@@ -33,6 +33,7 @@ mod silent_gateways;
 mod sim;
 mod systemd_unit;
 mod tcp_path;
+mod tcp_segments;
 mod traffic_class;
 mod triage;
 mod two_hosts;

@@ -264,6 +264,27 @@ mod tests {
     }
 
     #[test]
+    fn an_acknowledgment_is_judged_the_same_however_much_was_sent() {
+        // RFC 5961 section 5: SND.UNA - MAX.SND.WND, past half of the circle and past all of it.
+        let mut snd = SendState::new(Seq(0));
+        (snd.una, snd.nxt, snd.oldest, snd.wnd_max) = (Seq(1), Seq(1), Seq(1), 1000);
+        for step in 1..=10_u64 {
+            let at = Seq((step << 29) as u32);
+            (snd.nxt, snd.una) = (at + 10, snd.una.later(at - (1 << 20)));
+            snd.acknowledge(at);
+            for (ack, is_plausible) in [
+                (at - 1001, false),
+                (at - 1000, true),
+                (at, true),
+                (at + 10, true),
+                (at + 11, false),
+            ] {
+                assert_eq!(snd.may_acknowledge(ack), is_plausible, "{step} {ack:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_frame_that_segments_cut_is_counted_once() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let mut snd = SendState::new(Seq(0));
