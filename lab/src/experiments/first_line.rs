@@ -17,6 +17,8 @@ mod tables;
 mod trials;
 mod victims;
 
+use core::slice;
+
 use serde::Deserialize;
 
 use self::victims::Victim;
@@ -94,8 +96,8 @@ pub(crate) struct Hold {
 struct Amount {
     calls: usize,
     rounds: u64,
-    /// Whether only the least load is tried, to see that everything works.
-    least: bool,
+    /// The one load that is tried in place of the plan's, to see that everything works.
+    only_load: Option<u64>,
     /// How many of the floods are tried.
     #[serde(default = "all")]
     floods: usize,
@@ -123,29 +125,29 @@ struct Work<'a> {
     hold: &'a Hold,
     calls: usize,
     rounds: u64,
-    least: bool,
+    only_load: Option<u64>,
     floods: usize,
 }
 
 impl Work<'_> {
     /// How long a flood has to rise.
     const fn rises(&self) -> core::time::Duration {
-        if self.least { trials::RISES_QUICK } else { trials::RISES }
+        if self.only_load.is_some() { trials::RISES_QUICK } else { trials::RISES }
     }
 
     /// Which victim meets which flood. A load is met by all before the next comes.
     fn cases(&self) -> Vec<TrialCase> {
-        let loads = if self.least { 1 } else { self.vary.loads.len() };
+        let loads = self.only_load.as_ref().map_or(self.vary.loads.as_slice(), slice::from_ref);
         let mut all = Vec::new();
         for flood in self.vary.floods.iter().take(self.floods) {
             for six in [false, true] {
-                for load in self.vary.loads.iter().take(loads) {
+                for load in loads {
                     let (flood, planned) = (*flood, *load);
                     let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
                     all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
                     // Where only function is tested, one of them shows it.
                     let is_first = all.len() == self.vary.victims.len();
-                    let count = if self.least { usize::from(is_first) } else { usize::MAX };
+                    let count = self.only_load.map_or(usize::MAX, |_| usize::from(is_first));
                     let beside = self.vary.beside_a_program.iter().take(count);
                     all.extend(beside.map(|victim| case(*victim, true)));
                 }
@@ -169,8 +171,8 @@ impl Experiment for FirstLine {
     ) -> Result<Measured, LabError> {
         let vary: Vary = plan.read("vary", &plan.vary)?;
         let hold: Hold = plan.read("hold", &plan.hold)?;
-        let Amount { calls, rounds, least, floods } = plan.read("amount", amount)?;
-        let work = Work { vary: &vary, hold: &hold, calls, rounds, least, floods };
-        Ok(tables::measured(&trials::measure(&work, progress)?, least))
+        let Amount { calls, rounds, only_load, floods } = plan.read("amount", amount)?;
+        let work = Work { vary: &vary, hold: &hold, calls, rounds, only_load, floods };
+        Ok(tables::measured(&trials::measure(&work, progress)?, only_load.is_some()))
     }
 }

@@ -10,11 +10,11 @@ use crate::measure::Measured;
 use crate::plot::{Axes, Plot, Series, lines};
 use crate::table::Table;
 
-pub(super) fn measured(results: &Results, least: bool) -> Measured {
+pub(super) fn measured(results: &Results, only_works: bool) -> Measured {
     let mut measured = Measured::default();
     let flag = |yes: bool| f64::from(u8::from(yes));
     measured.metrics.set("ran", flag(!results.trials.is_empty()));
-    measured.metrics.set("measured", flag(!results.trials.is_empty() && !least));
+    measured.metrics.set("measured", flag(!results.trials.is_empty() && !only_works));
     for trial in &results.trials {
         let name = trial.case(&results.load_name(trial));
         if results.has_least(trial) {

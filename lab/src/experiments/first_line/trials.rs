@@ -42,6 +42,8 @@ const STANDS_V6: Duration = Duration::from_millis(2400);
 pub(super) const RISES: Duration = Duration::from_millis(1500);
 /// The latter where nothing is judged but that it works.
 pub(super) const RISES_QUICK: Duration = Duration::from_millis(600);
+/// How often a trial of the quick form is tried until one client is answered.
+const TRIES_QUICK: u32 = 10;
 
 /// One victim under one flood, once, or the medians of several times.
 #[derive(Clone, Debug)]
@@ -105,8 +107,8 @@ pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Re
     for round in 0..work.rounds {
         for (number, case) in cases.iter().enumerate() {
             progress.step("trials", round * cases.len() as u64 + number as u64, steps);
-            let trial = Stand { program: program.clone(), outside, flooded };
-            all.push(trial.run(work, *case)?);
+            let stand = Stand { program: program.clone(), outside, flooded };
+            all.push(stand.trial(work, *case)?);
         }
     }
     let medians = cases.iter().filter_map(|case| {
@@ -130,7 +132,21 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// One trial, in two namespaces of two threads that end with it.
+    /// One trial. Where only function is tested, speed must not decide: on a machine that is busy
+    /// with other work the flood and the clients may have no core for a whole trial.
+    fn trial(&self, work: &Work<'_>, case: TrialCase) -> Result<Trial, LabError> {
+        let tries = if work.only_load.is_some() { TRIES_QUICK } else { 1 };
+        let mut trial = self.run(work, case)?;
+        for _ in 1..tries {
+            if trial.honest > 0.0 {
+                break;
+            }
+            trial = self.run(work, case)?;
+        }
+        Ok(trial)
+    }
+
+    /// One try of it, in two namespaces of two threads that end with it.
     fn run(&self, work: &Work<'_>, case: TrialCase) -> Result<Trial, LabError> {
         if case.flood.is_transit() {
             return router::run(self, work, case);
