@@ -92,8 +92,8 @@ impl CoreTimes {
     }
 }
 
-/// What others are promised that had such a part of the core while they were promised so much. Who
-/// uses most of it may want more than that, and is promised all that can be.
+/// What others are promised that had such a part of the core while they were promised so much.
+/// Those that use most of it may want more, and are promised all that can be.
 fn promise(part: f64, promised: Share, most: Share) -> Share {
     let used = part * 1000.0;
     if used * 4.0 > f64::from(promised.thousandths()) * 3.0 {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn others_are_promised_what_they_use_and_all_once_they_use_most_of_it() {
         let (most, of) = (Share::per_mille(530), Share::per_mille);
-        assert_eq!(promise(0.53, most, most), most, "who takes it all");
+        assert_eq!(promise(0.53, most, most), most, "all of it was used");
         let tenth = promise(0.1, most, most);
         assert_eq!(tenth, of(175), "a tenth, a quarter of it and a twentieth");
         assert_eq!(promise(0.1, tenth, most), tenth, "which stays");
