@@ -90,8 +90,9 @@ impl<A: Rival> Table<A> {
         (Self { reader, fib, seen }, time)
     }
 
-    /// Millions of look-ups a second, one at a time and in bursts.
-    fn pass(&self, addrs: &[A], now: floodwall_base::Instant) -> [f64; 2] {
+    /// Millions of look-ups a second: one at a time, in bursts, and one at a time in tables bound
+    /// to their view.
+    fn pass(&self, addrs: &[A], now: floodwall_base::Instant) -> [f64; 3] {
         let view = self.reader.view();
         let way = |found: Option<Found<A>>| found.map_or(0, |found| u64::from(found.next_hop.0));
         let one = worked(|| {
@@ -105,9 +106,13 @@ impl<A: Rival> Table<A> {
             }
             sum
         });
-        assert_eq!(one.0, burst.0, "the sums differ");
+        let bound = worked(|| {
+            let bound = self.seen.bind(view);
+            addrs.iter().map(|addr| way(bound.lookup(*addr, now))).sum::<u64>()
+        });
+        assert_eq!([one.0; 2], [burst.0, bound.0], "the sums differ");
         black_box(one.0);
-        [one.1, burst.1].map(|time| addrs.len() as f64 / time.as_secs_f64() / 1e6)
+        [one.1, burst.1, bound.1].map(|time| addrs.len() as f64 / time.as_secs_f64() / 1e6)
     }
 
     /// Every answer is that of the other crate's table of the routes that are valid at `now`.
@@ -125,6 +130,7 @@ impl<A: Rival> Table<A> {
             let want = rival.longest_match(addr.of()).map(|(.., way)| *way);
             assert_eq!(found.map(|found| (found.iface, found.gateway)), want, "{addr}");
             assert_eq!(self.seen.lookup(view, *addr, now), found, "{addr}");
+            assert_eq!(self.seen.bind(view).lookup(*addr, now), found, "{addr} bound");
         }
         assert!(ways.len() > 20, "the table has distinct next hops");
     }
@@ -218,7 +224,9 @@ fn family<A: Rival>(name: &str, size: &Size) {
             [all[0], all[1], other.pass(&addrs, tenth)]
         })
         .collect();
-    for (kind, what) in ["one at a time", "in bursts"].into_iter().enumerate() {
+    for (kind, what) in
+        ["one at a time", "in bursts", "one at a time, bound"].into_iter().enumerate()
+    {
         let column = |n: usize| median(rounds.iter().map(|round| round[n][kind]).collect());
         let share =
             |n: usize| median(rounds.iter().map(|round| round[n][kind] / round[0][kind]).collect());

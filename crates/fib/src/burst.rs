@@ -11,7 +11,7 @@ use crate::lifetimes::ENTRY;
 use crate::lpm::LpmFamily;
 use crate::next_hop::Found;
 use crate::query::Query;
-use crate::reader::{LookupPlan, SharedTables, verdict};
+use crate::reader::{HopResolver, LookupPlan, verdict};
 use crate::rule::RuleAction;
 
 /// Destinations that one pass looks up.
@@ -27,7 +27,7 @@ pub(crate) trait BurstLookup<A: LpmFamily> {
 
 /// Looks up a burst of addresses: `found` is filled up to the shorter of both.
 pub(crate) fn burst<A: LpmFamily>(
-    shared: &SharedTables<A>,
+    resolver: &HopResolver<'_, A>,
     plan: &LookupPlan<A>,
     ask: &impl BurstLookup<A>,
     addrs: &[A],
@@ -39,20 +39,20 @@ pub(crate) fn burst<A: LpmFamily>(
         let mut values = [0; LOOKUP_LANES];
         match plan.only {
             Some(only) if ask.trie(only, addrs, now, &mut values) => {
-                ask_for_lifetimes(shared, &values);
+                ask_for_lifetimes(resolver, &values);
                 for ((addr, value), found) in addrs.iter().zip(values).zip(found) {
-                    *found = shared.resolve(value, &Query::to(*addr), now);
+                    *found = resolver.resolve(value, &Query::to(*addr), now);
                 }
             }
-            _ => by_steps(shared, plan, ask, addrs, now, found),
+            _ => by_steps(resolver, plan, ask, addrs, now, found),
         }
     }
 }
 
 /// The lifetimes of all that may have ended, on their way together.
-fn ask_for_lifetimes<A: LpmFamily>(shared: &SharedTables<A>, values: &[u32]) {
+fn ask_for_lifetimes<A: LpmFamily>(resolver: &HopResolver<'_, A>, values: &[u32]) {
     for value in values.iter().filter(|value| **value & ENTRY != 0) {
-        shared.lifetimes.ask_for(value & !ENTRY);
+        resolver.ask_for_lifetime(value & !ENTRY);
     }
 }
 
@@ -66,7 +66,7 @@ fn lanes(mut left: u64) -> impl Iterator<Item = usize> {
 }
 
 fn by_steps<A: LpmFamily>(
-    shared: &SharedTables<A>,
+    resolver: &HopResolver<'_, A>,
     plan: &LookupPlan<A>,
     ask: &impl BurstLookup<A>,
     addrs: &[A],
@@ -89,11 +89,11 @@ fn by_steps<A: LpmFamily>(
             RuleAction::Table(_) => ask.trie(step.table, some, now, &mut values),
             RuleAction::Decide(_) => false,
         };
-        ask_for_lifetimes(shared, &values);
+        ask_for_lifetimes(resolver, &values);
         for ((lane, addr), value) in lanes(meant).zip(some).zip(values) {
             let answer = match step.rule.action {
                 RuleAction::Decide(kind) => Some(verdict(kind)),
-                RuleAction::Table(_) if in_trie => shared.resolve(value, &Query::to(*addr), now),
+                RuleAction::Table(_) if in_trie => resolver.resolve(value, &Query::to(*addr), now),
                 RuleAction::Table(_) => ask.list(step.table, *addr, now),
             };
             if answer.is_some() {

@@ -235,14 +235,15 @@ impl<A: LpmFamily> Fib<A> {
     pub fn lookup_query(&self, query: &Query<A>, now: Instant) -> Option<Found<A>> {
         self.plan.decide(query, |table| {
             let index = &self.tables.get(usize::from(table))?.index;
-            index.find(query.dst_addr, now, |value| self.shared.resolve(value, query, now))
+            let resolver = self.shared.resolver();
+            index.find(query.dst_addr, now, |value| resolver.resolve(value, query, now))
         })
     }
 
     /// Where packets of this host to each of `addrs` go: `found` is filled up to the shorter of
     /// both. In a large table several times faster than one after the other.
     pub fn lookup_burst(&self, addrs: &[A], now: Instant, found: &mut [Option<Found<A>>]) {
-        burst(&self.shared, &self.plan, self, addrs, now, found);
+        burst(&self.shared.resolver(), &self.plan, self, addrs, now, found);
     }
 
     /// As [`FibReader::leads_into_a_dead_link`].
@@ -458,7 +459,8 @@ impl<A: LpmFamily> BurstLookup<A> for Fib<A> {
 
     fn list(&self, table: u16, addr: A, now: Instant) -> Option<Found<A>> {
         let index = &self.tables.get(usize::from(table))?.index;
-        index.find(addr, now, |value| self.shared.resolve(value, &Query::to(addr), now))
+        let resolver = self.shared.resolver();
+        index.find(addr, now, |value| resolver.resolve(value, &Query::to(addr), now))
     }
 }
 

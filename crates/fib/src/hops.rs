@@ -80,8 +80,7 @@ impl Hops {
 
     /// The member that one part of a group's flows goes to.
     pub(crate) fn bucket(&self, block: u32, bucket: usize) -> u32 {
-        let slot = self.buckets.get(block as usize * BUCKETS + bucket % BUCKETS);
-        slot.map_or(0, |slot| slot.load(Acquire))
+        member_of(&self.buckets, block, bucket)
     }
 
     /// Notes whether an object's gateway answers, for the groups that have it. One store.
@@ -101,6 +100,24 @@ impl Hops {
         }
     }
 
+    /// The objects by where their arrays are.
+    #[inline(always)]
+    pub(crate) fn bind(&self) -> BoundHops<'_> {
+        let Self { places, words, buckets } = self;
+        BoundHops { places, words, buckets }
+    }
+}
+
+/// The next-hop objects, and where their arrays are: an atomic access makes the compiler forget
+/// what it read of [`Hops`] before, but not what a loop holds in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct BoundHops<'a> {
+    places: &'a [AtomicU32],
+    words: &'a [[AtomicU64; HOP_WORDS]],
+    buckets: &'a [AtomicU32],
+}
+
+impl<'a> BoundHops<'a> {
     /// The next hop of a number, where its interface carries packets (a bit of `down` for each that
     /// does not). An ECMP group gives the member of the flow; one with an interface that is down,
     /// or with a gateway that does not answer while another's does, is left out, and the flows of
@@ -120,7 +137,7 @@ impl Hops {
         let first = flow() as usize;
         let choose = |passed_over: u64| {
             (0..BUCKETS).find_map(|n| {
-                let member = self.bucket(block, first.wrapping_add(n));
+                let member = member_of(self.buckets, block, first.wrapping_add(n));
                 let (words, flags) = self.at(member)?;
                 if flags & passed_over != 0 {
                     return None;
@@ -133,12 +150,19 @@ impl Hops {
     }
 
     #[inline]
-    fn at(&self, id: u32) -> Option<(&[AtomicU64; HOP_WORDS], u64)> {
+    fn at(&self, id: u32) -> Option<(&'a [AtomicU64; HOP_WORDS], u64)> {
         let place = self.places.get(id as usize)?.load(Acquire);
         let words = self.words.get(place as usize)?;
         let flags = words.first()?.load(Relaxed);
         (place != 0).then_some((words, flags))
     }
+}
+
+/// The member that one part of a group's flows goes to.
+#[inline]
+fn member_of(buckets: &[AtomicU32], block: u32, bucket: usize) -> u32 {
+    let slot = buckets.get(block as usize * BUCKETS + bucket % BUCKETS);
+    slot.map_or(0, |slot| slot.load(Acquire))
 }
 
 #[inline(always)]

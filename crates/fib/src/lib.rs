@@ -50,6 +50,6 @@ pub use load::LoadError;
 pub use next_hop::{Found, Leg, Member, NextHop, NextHopId};
 pub use objects::ShownHop;
 pub use query::Query;
-pub use reader::FibReader;
+pub use reader::{BoundFib, FibReader};
 pub use route::{Route, RouteKind, RoutePreference, RouteProtocol, TableId};
 pub use rule::{Rule, RuleAction, RuleError};

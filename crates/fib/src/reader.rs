@@ -14,10 +14,10 @@ use floodwall_sync::qsbr::DomainView;
 use floodwall_sync::shim::atomic::{AtomicU64, Ordering::Acquire};
 
 use crate::burst::{BurstLookup, burst};
-use crate::hops::Hops;
+use crate::hops::{BoundHops, Hops};
 use crate::index::{ShownIndex, find_listed, leads_into_dead};
 use crate::lifetimes::{ENTRY, Lifetimes};
-use crate::lpm::LpmFamily;
+use crate::lpm::{BoundLpm, LpmFamily};
 use crate::next_hop::{Found, NextHopId};
 use crate::query::Query;
 use crate::route::RouteKind;
@@ -96,15 +96,35 @@ pub(crate) const fn verdict<A: LpmFamily>(kind: RouteKind) -> Found<A> {
     Found { kind, iface, gateway: None, src_addr: None, next_hop, is_choice: false }
 }
 
-impl<A: LpmFamily> SharedTables<A> {
+/// What a prefix's value leads to.
+pub(crate) struct HopResolver<'a, A: LpmFamily> {
+    shared: &'a SharedTables<A>,
+    hops: BoundHops<'a>,
+}
+
+impl<A: LpmFamily> HopResolver<'_, A> {
     /// What a prefix's value leads to at `now`.
     #[inline(always)]
     pub(crate) fn resolve(&self, value: u32, query: &Query<A>, now: Instant) -> Option<Found<A>> {
-        let down = self.down.load(Acquire);
+        let down = self.shared.down.load(Acquire);
         if value & ENTRY == 0 && value != 0 {
-            return self.hops.found(value, down, || self.flow(query));
+            return self.hops.found(value, down, || self.shared.flow(query));
         }
-        self.resolve_ending(value, query, down, now)
+        self.shared.resolve_ending(value, query, down, now)
+    }
+
+    /// Prefetches a lifetime that will be read soon.
+    #[inline]
+    pub(crate) fn ask_for_lifetime(&self, entry: u32) {
+        self.shared.lifetimes.ask_for(entry);
+    }
+}
+
+impl<A: LpmFamily> SharedTables<A> {
+    /// What values lead to, for as many look-ups as there are.
+    #[inline(always)]
+    pub(crate) fn resolver(&self) -> HopResolver<'_, A> {
+        HopResolver { shared: self, hops: self.hops.bind() }
     }
 
     /// Each lifetime once at most: so a chain that is changed meanwhile ends too.
@@ -128,7 +148,7 @@ impl<A: LpmFamily> SharedTables<A> {
                 hop.unwrap_or(0)
             };
             if hop != 0
-                && let Some(found) = self.hops.found(hop, down, || self.flow(query))
+                && let Some(found) = self.hops.bind().found(hop, down, || self.flow(query))
             {
                 return Some(found);
             }
@@ -141,14 +161,58 @@ impl<A: LpmFamily> SharedTables<A> {
     }
 }
 
-/// The tables under a view.
-struct ReaderView<'a, A: LpmFamily> {
-    shared: &'a SharedTables<A>,
+/// The tables bound to a view by [`FibReader::bind`].
+pub struct BoundFib<'a, A: LpmFamily> {
     shown: &'a ShownTables<A>,
     view: DomainView<'a>,
+    resolver: HopResolver<'a, A>,
+    /// The trie of the only table, where that one is for everything.
+    only: Option<BoundLpm<'a, A>>,
 }
 
-impl<A: LpmFamily> BurstLookup<A> for ReaderView<'_, A> {
+impl<A: LpmFamily> BoundFib<'_, A> {
+    /// What [`FibReader::lookup`] finds.
+    #[must_use]
+    #[inline(always)]
+    pub fn lookup(&self, addr: A, now: Instant) -> Option<Found<A>> {
+        match &self.only {
+            Some(lpm) => self.resolver.resolve(lpm.lookup(addr, now), &Query::to(addr), now),
+            None => self.by_rules(&Query::to(addr), now),
+        }
+    }
+
+    /// What [`FibReader::lookup_query`] finds.
+    #[must_use]
+    #[inline(always)]
+    pub fn lookup_query(&self, query: &Query<A>, now: Instant) -> Option<Found<A>> {
+        match &self.only {
+            Some(lpm) => self.resolver.resolve(lpm.lookup(query.dst_addr, now), query, now),
+            None => self.by_rules(query, now),
+        }
+    }
+
+    /// The same where several tables may have an answer, or the only one is a list.
+    #[inline(never)]
+    fn by_rules(&self, query: &Query<A>, now: Instant) -> Option<Found<A>> {
+        let Self { shown, view, resolver, .. } = self;
+        shown.plan.decide(query, |table| match shown.tables.get(usize::from(table))? {
+            ShownIndex::Listed(list) => {
+                find_listed(list, query.dst_addr, |value| resolver.resolve(value, query, now))
+            }
+            ShownIndex::Large(lpm) => {
+                resolver.resolve(lpm.lookup(*view, query.dst_addr, now), query, now)
+            }
+        })
+    }
+}
+
+impl<A: LpmFamily> core::fmt::Debug for BoundFib<'_, A> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("BoundFib").finish_non_exhaustive()
+    }
+}
+
+impl<A: LpmFamily> BurstLookup<A> for BoundFib<'_, A> {
     fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool {
         let Some(ShownIndex::Large(lpm)) = self.shown.tables.get(usize::from(table)) else {
             return false;
@@ -161,7 +225,7 @@ impl<A: LpmFamily> BurstLookup<A> for ReaderView<'_, A> {
         let Some(ShownIndex::Listed(list)) = self.shown.tables.get(usize::from(table)) else {
             return None;
         };
-        find_listed(list, addr, |value| self.shared.resolve(value, &Query::to(addr), now))
+        find_listed(list, addr, |value| self.resolver.resolve(value, &Query::to(addr), now))
     }
 }
 
@@ -171,11 +235,25 @@ pub struct FibReader<A: LpmFamily> {
 }
 
 impl<A: LpmFamily> FibReader<A> {
+    /// The same tables for look-ups one after the other in a loop, which keeps the addresses of
+    /// their arrays in registers. Rules and lists of few prefixes are as of now; what changes in
+    /// place, a trie, lifetimes and next hops, is found as it is at the look-up.
+    #[must_use]
+    #[inline(always)]
+    pub fn bind<'a>(&'a self, view: DomainView<'a>) -> BoundFib<'a, A> {
+        let shown = self.shared.shown.load(view);
+        let only = shown.plan.only.and_then(|only| match shown.tables.get(usize::from(only))? {
+            ShownIndex::Large(lpm) => Some(lpm.bind(view)),
+            ShownIndex::Listed(_) => None,
+        });
+        BoundFib { shown, view, resolver: self.shared.resolver(), only }
+    }
+
     /// Where a packet of this host to `addr` goes at `now`; `None` where no route leads there.
     #[must_use]
     #[inline]
     pub fn lookup(&self, view: DomainView<'_>, addr: A, now: Instant) -> Option<Found<A>> {
-        self.lookup_query(view, &Query::to(addr), now)
+        self.bind(view).lookup(addr, now)
     }
 
     /// As [`FibReader::lookup`], with all inputs of rules and ECMP groups.
@@ -187,16 +265,7 @@ impl<A: LpmFamily> FibReader<A> {
         query: &Query<A>,
         now: Instant,
     ) -> Option<Found<A>> {
-        let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
-        shown.plan.decide(query, |table| match shown.tables.get(usize::from(table))? {
-            ShownIndex::Listed(list) => {
-                find_listed(list, query.dst_addr, |value| shared.resolve(value, query, now))
-            }
-            ShownIndex::Large(lpm) => {
-                let value = lpm.lookup(view, query.dst_addr, now);
-                shared.resolve(value, query, now)
-            }
-        })
+        self.bind(view).lookup_query(query, now)
     }
 
     /// Where packets of this host to each of `addrs` go: `found` is filled up to the shorter of
@@ -208,8 +277,8 @@ impl<A: LpmFamily> FibReader<A> {
         now: Instant,
         found: &mut [Option<Found<A>>],
     ) {
-        let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
-        burst(shared, &shown.plan, &ReaderView { shared, shown, view }, addrs, now, found);
+        let bound = self.bind(view);
+        burst(&bound.resolver, &bound.shown.plan, &bound, addrs, now, found);
     }
 
     /// Whether some route that does not count now, because its interface is down, leads there: to

@@ -13,7 +13,7 @@ use floodwall_sync::shim::atomic::Ordering::{Acquire, Relaxed};
 
 use super::root::{self, LineRoot};
 use super::slots::{ESCAPE, INHERIT, MARK, Narrow, narrow_slot};
-use super::table::{Arrays, LpmFamily, Table, or, word_at};
+use super::table::{Arrays, LpmFamily, Table, ask_for, or, word_at};
 use super::word::{LineWords as _, SlotWord};
 use super::{ENTRY, VALUE_MAX};
 
@@ -99,22 +99,23 @@ const fn is_unusual<const CHECK: bool>(slot: u16) -> bool {
 
 #[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
+    let Arrays { root, lines, slots, .. } = table.arrays();
     let mut at = [0_u32; LANES];
     let mut base = [0_u32; LANES];
     for (addr, at) in addrs.iter().zip(&mut at) {
         let bits = addr.to_bits();
-        let line = table.root.line((bits >> 16) as u16);
+        let line = root::line(root, (bits >> 16) as u16);
         // The finished index: half-done arithmetic would be done for several keys at once and
         // taken apart again.
         *at = line * 8 + (bits >> 13 & 7);
-        table.ask_for_line(line as usize);
+        ask_for(lines, line as usize);
     }
     for ((addr, at), base) in addrs.iter().zip(&mut at).zip(&mut base) {
-        let line = table.lines.get(*at as usize / 8);
+        let line = lines.get(*at as usize / 8);
         let word = line.map_or(SlotWord::EMPTY, |line| line.word(*at as usize % 8));
         let slot = word.slot(addr.to_bits() >> 8);
         *at = slot as u32;
-        table.slots.ask_for(slot);
+        ask_for(slots, slot);
         if CHECK {
             *base = word.base() as u32;
         }
@@ -122,7 +123,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
     let default = table.default.load(Relaxed);
     let mut unusual = 0_u64;
     for ((at, found), lane) in at.iter().zip(found.iter_mut()).zip(0..) {
-        let slot = table.slots.slot(*at as usize);
+        let slot = narrow_slot(slots, *at as usize);
         *found = or(u32::from(slot & (MARK - 1)), default);
         unusual |= u64::from(is_unusual::<CHECK>(slot)) << (lane & 63);
     }
@@ -134,7 +135,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
             break;
         };
         let at = at as usize;
-        *found = match table.slots.slot(at) {
+        *found = match narrow_slot(slots, at) {
             MARK..ESCAPE => ENTRY | table.slots.entry(base as usize, at),
             _ => walk::<CHECK>(table, addr.to_bits()),
         };

@@ -4,15 +4,17 @@
 //! own slots, so that the last slot of a walk is the answer, and only one that is empty up to bit
 //! 24 leads to the result of the direct blocks.
 
+use core::hint::cold_path;
 use core::net::Ipv6Addr;
 
+use floodwall_base::Instant;
 use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
 use super::layout::halves;
-use super::root::ValueRoot;
-use super::slots::Wide;
-use super::table::{LpmFamily, Table, or};
+use super::root::{self, ValueRoot};
+use super::slots::{Wide, wide_slot};
+use super::table::{Arrays, LpmFamily, Table, ask_for, entry, or, word_at};
 
 /// Keys in flight at a time.
 const LANES: usize = 32;
@@ -29,7 +31,22 @@ impl LpmFamily for Ipv6Addr {
 
     #[inline]
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> (u32, bool) {
-        (table.run(|| single::<CHECK>(table, addr)), false)
+        (single::<CHECK>(&table.arrays(), addr), false)
+    }
+
+    /// As [`single`], in a loop that holds the arrays' addresses in registers.
+    #[inline(always)]
+    fn lookup_at(arrays: &Arrays<'_, Self>, addr: Self, now: Instant) -> u32 {
+        let table = arrays.table;
+        if !table.may_have_ended(now) {
+            let found = single::<false>(arrays, addr);
+            // Asked again, as what can expire may have been put in meanwhile.
+            if !table.may_have_ended(now) {
+                return found;
+            }
+        }
+        cold_path();
+        checked(table, addr)
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
@@ -43,36 +60,45 @@ impl LpmFamily for Ipv6Addr {
     }
 }
 
+/// A look-up where something may have ended.
+#[inline(never)]
+fn checked(table: &Table<Ipv6Addr>, addr: Ipv6Addr) -> u32 {
+    single::<true>(&table.arrays(), addr)
+}
+
 #[inline(always)]
-fn single<const CHECK: bool>(table: &Table<Ipv6Addr>, addr: Ipv6Addr) -> u32 {
+fn single<const CHECK: bool>(arrays: &Arrays<'_, Ipv6Addr>, addr: Ipv6Addr) -> u32 {
     let upper = (addr.to_bits() >> 64) as u64;
-    let (mut line, above) = direct(table, upper);
+    let (mut line, above) = direct(arrays, upper);
     // A branch of the space, not of the table.
     if line == 0 {
         return above;
     }
     let mut slot = 0;
     for level in 0..LEVELS {
-        let here = table.slots.slot(table.slot_at(line, (upper >> (32 - 8 * level)) as u32));
+        let position = (upper >> (32 - 8 * level)) as u32;
+        let word = word_at(arrays.lines, line, position);
+        let here = wide_slot(arrays.slots, word.slot_by(position, arrays.bits));
         line = Wide::line(here);
         slot |= Wide::leaf(here);
     }
     if line != 0 || (CHECK && Wide::can_expire(slot)) {
-        return walk::<CHECK>(table, addr.to_bits());
+        return walk::<CHECK>(arrays.table, addr.to_bits());
     }
     or(Wide::value(slot), above)
 }
 
 /// The line below the direct blocks, and the longest match among them.
 #[inline(always)]
-fn direct(table: &Table<Ipv6Addr>, upper: u64) -> (u32, u32) {
-    let (block, above) = table.root.entry((upper >> 48) as u16);
-    let (line, third) = table.entry(block, (upper >> 40) as u8);
-    (line, or(third, or(above, table.default.load(Relaxed))))
+fn direct(arrays: &Arrays<'_, Ipv6Addr>, upper: u64) -> (u32, u32) {
+    let (block, above) = root::value(arrays.root, (upper >> 48) as u16);
+    let (line, third) = entry(arrays.directs, block, (upper >> 40) as u8);
+    (line, or(third, or(above, arrays.table.default.load(Relaxed))))
 }
 
 #[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: &mut [u32]) {
+    let arrays = table.arrays();
     let mut upper = [0_u64; LANES];
     let mut line = [0_u32; LANES];
     let mut slot = [0_u32; LANES];
@@ -83,9 +109,9 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
     }
     let mut lines = 0;
     for ((upper, line), found) in upper.iter().zip(&mut line).zip(found.iter_mut()) {
-        (*line, *found) = direct(table, *upper);
+        (*line, *found) = direct(&arrays, *upper);
         lines |= *line;
-        table.ask_for_line(*line as usize);
+        ask_for(arrays.lines, *line as usize);
     }
     for level in 0..LEVELS {
         if lines == 0 {
@@ -95,21 +121,21 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
         let mut at = [0_u32; LANES];
         for (((upper, line), at), last) in upper.iter().zip(&line).zip(&mut at).zip(&mut last) {
             let position = (upper >> (32 - 8 * level)) as u32;
-            let word = table.word_at(*line, position);
+            let word = word_at(arrays.lines, *line, position);
             let slot = word.slot(position);
             *at = slot as u32;
-            table.slots.ask_for(slot);
+            ask_for(arrays.slots, slot);
             if CHECK {
                 let here = (word.base() as u64) << 32 | slot as u64;
                 *last = if *line == 0 { *last } else { here };
             }
         }
         for ((at, line), slot) in at.iter().zip(&mut line).zip(&mut slot) {
-            let here = table.slots.slot(*at as usize);
+            let here = wide_slot(arrays.slots, *at as usize);
             *line = Wide::line(here);
             *slot |= Wide::leaf(here);
             lines |= *line;
-            table.ask_for_line(*line as usize);
+            ask_for(arrays.lines, *line as usize);
         }
     }
     let mut unusual = 0_u32;
@@ -139,7 +165,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
 #[cold]
 #[inline(never)]
 fn walk<const CHECK: bool>(table: &Table<Ipv6Addr>, bits: u128) -> u32 {
-    let (mut line, above) = direct(table, (bits >> 64) as u64);
+    let (mut line, above) = direct(&table.arrays(), (bits >> 64) as u64);
     // The entry of what the slots further down inherit, if that can expire.
     let mut inherited = 0;
     for shift in (0..=96).rev().step_by(8) {

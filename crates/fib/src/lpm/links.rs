@@ -12,7 +12,7 @@ use super::heap::STRIDE;
 use super::layout::{TOP, halves, root_index, second};
 use super::node::{TrieNode, TrieNodeId, heap_index, level, position};
 use super::root::Root;
-use super::table::LpmFamily;
+use super::table::{LpmFamily, ask_for};
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::LpmWriter;
 
@@ -72,7 +72,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
 
     /// Prefetches what a change of a line looks at.
     fn ask_for(&self, line: u32, position: u8) {
-        self.table.ask_for_line(line as usize);
+        ask_for(&self.table.lines, line as usize);
         if let Some(node) = self.lines.get(line) {
             node.ask_for(position);
         }

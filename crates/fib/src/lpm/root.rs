@@ -91,23 +91,24 @@ impl Root for LineRoot {
 
 /// Entries that are the number of a direct block, and the longest match of up to 16 bits.
 #[derive(Debug)]
-pub struct ValueRoot(Box<[AtomicU64; ENTRIES]>);
+pub struct ValueRoot(Box<ValueEntries>);
 
-impl ValueRoot {
-    /// The block below the first 16 bits, and the longest match among them.
-    #[inline(always)]
-    pub(super) fn entry(&self, first: u16) -> (u32, u32) {
-        halves(self.0.get(index(first)).map_or(0, |entry| entry.load(Acquire)))
-    }
+/// Entries that are the number of a direct block, and the longest match.
+pub(super) type ValueEntries = [AtomicU64; ENTRIES];
+
+/// The block below the first 16 bits, and the longest match among them.
+#[inline(always)]
+pub(super) fn value(entries: &ValueEntries, first: u16) -> (u32, u32) {
+    halves(entries.get(index(first)).map_or(0, |entry| entry.load(Acquire)))
 }
 
 impl Root for ValueRoot {
     const BYTES: usize = 8;
     const PUSHES: bool = false;
-    type Entries<'a> = &'a [AtomicU64; ENTRIES];
+    type Entries<'a> = &'a ValueEntries;
 
     #[inline(always)]
-    fn entries(&self) -> &[AtomicU64; ENTRIES] {
+    fn entries(&self) -> &ValueEntries {
         &self.0
     }
 

@@ -14,7 +14,7 @@ use floodwall_sync::shim::atomic::{
     AtomicU16, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use floodwall_sync::{prefetch, zeroed};
+use floodwall_sync::zeroed;
 
 use super::ENTRY;
 use super::runs::{SlotRun, SlotRuns};
@@ -94,14 +94,6 @@ impl Narrow {
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u16 {
         narrow_slot(&self.0, at)
-    }
-
-    /// Prefetches a slot that will be read soon.
-    #[inline(always)]
-    pub(super) fn ask_for(&self, at: usize) {
-        if let Some(slot) = self.0.get(at) {
-            prefetch(slot);
-        }
     }
 
     fn long(&self, at: usize) -> u32 {
@@ -226,18 +218,16 @@ const OWN: u32 = 1 << 29;
 #[derive(Debug)]
 pub struct Wide(Box<[AtomicU32]>);
 
+/// A slot of 32 bits; out of bounds nothing matches.
+#[inline(always)]
+pub(super) fn wide_slot(slots: &[AtomicU32], at: usize) -> u32 {
+    slots.get(at).map_or(0, |slot| slot.load(Acquire))
+}
+
 impl Wide {
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u32 {
-        self.0.get(at).map_or(0, |slot| slot.load(Acquire))
-    }
-
-    /// Prefetches a slot that will be read soon.
-    #[inline(always)]
-    pub(super) fn ask_for(&self, at: usize) {
-        if let Some(slot) = self.0.get(at) {
-            prefetch(slot);
-        }
+        wide_slot(&self.0, at)
     }
 
     /// The value of a slot that names no child.

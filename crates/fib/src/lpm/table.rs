@@ -57,6 +57,7 @@ pub struct Arrays<'a, A: LpmFamily> {
     pub(super) table: &'a Table<A>,
     pub(super) root: <A::Root as Root>::Entries<'a>,
     pub(super) lines: &'a [Line],
+    pub(super) directs: &'a [Direct],
     pub(super) slots: <A::Slots as Slots>::Array<'a>,
     pub(super) bits: Option<BitInstructions>,
 }
@@ -102,31 +103,9 @@ impl<A: LpmFamily> Table<A> {
         }
     }
 
-    /// Prefetches a line that will be read soon.
-    #[inline(always)]
-    pub(super) fn ask_for_line(&self, line: usize) {
-        if let Some(line) = self.lines.get(line) {
-            prefetch(line);
-        }
-    }
-
-    /// The link and the value of an entry of a direct block of the third byte; none of block 0.
-    #[inline(always)]
-    pub(super) fn entry(&self, block: u32, byte: u8) -> (u32, u32) {
-        let block = self.directs.get((block as usize).wrapping_sub(DYNAMIC_FROM as usize));
-        let entry = block.and_then(|block| block.get(usize::from(byte)));
-        halves(entry.map_or(0, |entry| entry.load(Acquire)))
-    }
-
     /// An entry of a direct block of the third byte, for the writer.
     pub(super) fn cell(&self, block: u32, at: usize) -> Option<&AtomicU64> {
         self.directs.get(block.checked_sub(DYNAMIC_FROM)? as usize)?.get(at)
-    }
-
-    /// The index of the slot for the byte `position` of a node.
-    #[inline(always)]
-    pub(super) fn slot_at(&self, line: u32, position: u32) -> usize {
-        self.word_at(line, position).slot_by(position, self.bits)
     }
 
     #[inline(always)]
@@ -147,6 +126,7 @@ impl<A: LpmFamily> Table<A> {
             table: self,
             root: self.root.entries(),
             lines: &self.lines,
+            directs: &self.directs,
             slots: self.slots.array(),
             bits: self.bits,
         }
@@ -180,6 +160,22 @@ impl<A: LpmFamily> Table<A> {
             self.set_soonest(at);
         }
     }
+}
+
+/// Prefetches what stands at a place of an array and will be read soon.
+#[inline(always)]
+pub(super) fn ask_for<T>(array: &[T], at: usize) {
+    if let Some(entry) = array.get(at) {
+        prefetch(entry);
+    }
+}
+
+/// The link and the value of an entry of a direct block of the third byte; none of block 0.
+#[inline(always)]
+pub(super) fn entry(directs: &[Direct], block: u32, byte: u8) -> (u32, u32) {
+    let block = directs.get((block as usize).wrapping_sub(DYNAMIC_FROM as usize));
+    let entry = block.and_then(|block| block.get(usize::from(byte)));
+    halves(entry.map_or(0, |entry| entry.load(Acquire)))
 }
 
 /// The word of a line for the byte `position`.

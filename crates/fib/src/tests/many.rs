@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Dump, Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction,
+    Dump, Found, NextHop, NextHopId, Query, RouteError, RouteKind, RouteProtocol, Rule, RuleAction,
     Selector, TableId,
 };
 use floodwall_sync::qsbr::Domain;
@@ -49,11 +49,16 @@ fn bursts<A: LpmFamily>() {
         for now in [START, after(3), after(9)] {
             let (mut own, mut seen) = (vec![None; 900], vec![None; 901]);
             fib.lookup_burst(&addrs, now, &mut own);
-            fib.reader().lookup_burst(reader.view(), &addrs, now, &mut seen);
+            let readers = fib.reader();
+            readers.lookup_burst(reader.view(), &addrs, now, &mut seen);
+            let bound = readers.bind(reader.view());
             for (n, addr) in addrs.iter().enumerate() {
                 let alone = fib.lookup(*addr, now);
                 assert_eq!((own[n], seen[n]), (alone, alone), "{addr} at {now:?}");
-                assert_eq!(fib.reader().lookup(reader.view(), *addr, now), alone);
+                assert_eq!(readers.lookup(reader.view(), *addr, now), alone);
+                assert_eq!(bound.lookup(*addr, now), alone, "{addr} bound, at {now:?}");
+                let query = Query { iif: Some(IfIndex(9)), ..Query::to(*addr) };
+                assert_eq!(bound.lookup_query(&query, now), fib.lookup_query(&query, now));
             }
             assert_eq!(seen[900], None, "no more than there are addresses");
         }
