@@ -20,6 +20,13 @@ const NOP: u8 = 1;
 /// Two of them, and kind and length of timestamps.
 pub(crate) const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
 
+/// Bytes of the options that a SYN usually has: segment size, SACK permitted, timestamps, scale.
+const SYN_OPTIONS_LEN: usize = 20;
+/// Their kinds and lengths, with the no-operation before the scale, in the first, second and last
+/// word, and where the first and the last have them.
+const SYN_OPTIONS: [(u32, u32); 3] =
+    [(0x0204_0000, 0xffff_0000), (0x0402_080a, u32::MAX), (0x0103_0300, 0xffff_ff00)];
+
 /// One option of a TCP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -213,6 +220,19 @@ impl TcpOptionSet {
             self.timestamps = Some(Timestamps { value, echo });
             return Ok(());
         }
+        // Nor a SYN than these, which are Linux's and ours.
+        if let Ok(bytes) = <&[u8; SYN_OPTIONS_LEN]>::try_from(options.rest)
+            && field::long::<0, _>(bytes) & SYN_OPTIONS[0].1 == SYN_OPTIONS[0].0
+            && field::long::<4, _>(bytes) == SYN_OPTIONS[1].0
+            && field::long::<16, _>(bytes) & SYN_OPTIONS[2].1 == SYN_OPTIONS[2].0
+        {
+            let (value, echo) = (field::long::<8, _>(bytes), field::long::<12, _>(bytes));
+            self.mss = Some(field::long::<0, _>(bytes) as u16);
+            self.sack_permitted = true;
+            self.timestamps = Some(Timestamps { value, echo });
+            self.window_scale = Some(field::long::<16, _>(bytes) as u8);
+            return Ok(());
+        }
         for option in options {
             match option? {
                 TcpOption::Mss(mss) => self.mss = Some(mss),
@@ -305,6 +325,19 @@ impl TcpOptionSet {
     /// # Errors
     /// If `out` cannot hold [`TcpOptionSet::emitted_len`] bytes.
     pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        if let Self { mss: Some(mss), window_scale: Some(shift), sack_permitted: true, .. } = *self
+            && let Some(Timestamps { value, echo }) = self.timestamps
+            && let Some(out) = out.first_chunk_mut::<SYN_OPTIONS_LEN>()
+            && self.sack[0].is_none()
+        {
+            let [(size, _), (stamps, _), (scale, _)] = SYN_OPTIONS;
+            field::put_long::<0, _>(out, size | u32::from(mss));
+            field::put_long::<4, _>(out, stamps);
+            field::put_long::<8, _>(out, value);
+            field::put_long::<12, _>(out, echo);
+            field::put_long::<16, _>(out, scale | u32::from(shift));
+            return Ok(SYN_OPTIONS_LEN);
+        }
         let mut writer = FieldWriter::new(out);
         if let Some(mss) = self.mss {
             writer.put(&[2, 4]);

@@ -10,7 +10,7 @@ use floodwall_wire::ipv6_ext::{
     self, ExtensionHeader, FragmentFields, emit_authentication, emit_options, emit_routing,
 };
 use floodwall_wire::ndp::*;
-use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
+use floodwall_wire::tcp_options::{SackBlock, TcpOption, TcpOptionSet, TcpOptions, Timestamps};
 use floodwall_wire::*;
 use proptest::prelude::*;
 
@@ -594,5 +594,49 @@ fn row_77_no_sum_of_lengths_wraps_in_an_emitter() {
         };
         let len = options.emit_into(&mut out).unwrap();
         assert_eq!((len, len <= 40, len % 4), (options.emitted_len(), true, 0));
+    }
+}
+
+/// The options one by one.
+fn one_by_one(bytes: &[u8]) -> TcpOptionSet {
+    let mut set = TcpOptionSet::NONE;
+    for option in TcpOptions::new(bytes).map_while(Result::ok) {
+        match option {
+            TcpOption::Mss(mss) => set.mss = Some(mss),
+            TcpOption::WindowScale(shift) => set.window_scale = Some(shift),
+            TcpOption::SackPermitted => set.sack_permitted = true,
+            TcpOption::Sack(blocks) => {
+                set.sack = [None; 4];
+                set.sack.iter_mut().zip(blocks.iter()).for_each(|(to, block)| *to = Some(block));
+            }
+            TcpOption::Timestamps(stamps) => set.timestamps = Some(stamps),
+            _ => {}
+        }
+    }
+    set
+}
+
+#[test]
+fn the_options_of_a_usual_syn_are_read_at_once_as_one_by_one_whatever_byte_differs() {
+    let timestamps = Some(Timestamps { value: 0x0102_0304, echo: 0x0506_0708 });
+    let options = TcpOptionSet {
+        mss: Some(1460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        timestamps,
+        ..TcpOptionSet::NONE
+    };
+    let mut bytes = [0; 40];
+    assert_eq!(options.emit_into(&mut bytes), Ok(20));
+    assert_eq!(TcpOptionSet::read(TcpOptions::new(&bytes[..20])), Ok(options));
+    for (len, at) in [20, 24].into_iter().flat_map(|len| (0..20).map(move |at| (len, at))) {
+        for byte in [0, 1, 2, 3, 4, 5, 8, 10, 255] {
+            let mut other = bytes;
+            other[at] = byte;
+            let other = &other[..len];
+            let mut read = TcpOptionSet::NONE;
+            let _ = read.add(TcpOptions::new(other));
+            assert_eq!(read, one_by_one(other), "{other:?}");
+        }
     }
 }
