@@ -25,9 +25,10 @@ use floodwall_ip::icmp_limit::IcmpAllowance;
 use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
-    ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
-    IcmpHeard, IcmpSays, ListenerId, OpenError, OutgoingSegment, RecvError, SegmentInput,
-    SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
+    ArrivedSegment, ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable,
+    CookieMoment, IcmpHeard, IcmpSays, ListenerId, OpenError, OutgoingSegment, RecvError,
+    SegmentInput, SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings,
+    TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 
@@ -59,6 +60,16 @@ fn ends_of(flow: &FlowKey) -> FlowEnds {
     }
 }
 
+/// Where a segment came from: the addresses of its packet, the places of its IP and TCP headers,
+/// its interface with the MTU on the way back, and whether an earlier one between these addresses
+/// was admitted.
+struct SegmentOrigin<A> {
+    ends: (A, A),
+    places: [usize; 2],
+    link: (IfIndex, u32),
+    is_admitted: bool,
+}
+
 /// What one call borrows for the connection set: disjoint parts of the stack.
 macro_rules! lend {
     ($stack:expr, $cx:expr) => {
@@ -81,6 +92,9 @@ impl Stack {
         ascent: RxMeta<A>,
         upper: ArrivedUpper,
     ) {
+        if self.tcp.is_none() {
+            return self.drop_packet(packet, DropReason::TcpNoConnection);
+        }
         let RxMeta { l3, iface, to_group, .. } = ascent;
         let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
         let l4 = l3 + upper.offset;
@@ -96,22 +110,26 @@ impl Stack {
             group,
             congestion,
         };
-        self.tcp_segment(cx, packet, &input, ((src_addr, dst_addr), l3));
+        let (mut arrived, mut lend) = (ArrivedSegment::NONE, lend!(self, cx));
+        let read = arrived.read(&mut lend, &input, &packet, &mut self.stats.access);
+        let (ends, link) = ((src_addr, dst_addr), (iface, input.mtu));
+        let origin = SegmentOrigin { ends, places: [l3, l4], link, is_admitted: false };
+        self.tcp_segment(cx, packet, read.map(|()| &arrived), &origin);
     }
 
-    /// A segment of a packet that the network layer has admitted, between these ends, its IP header
-    /// at the given place.
+    /// A segment that was read, of a packet that the network layer has admitted.
     fn tcp_segment<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        input: &SegmentInput,
-        (ends, l3): ((A, A), usize),
+        read: Result<&ArrivedSegment, DropReason>,
+        origin: &SegmentOrigin<A>,
     ) {
+        let &SegmentOrigin { ends, places, link, is_admitted } = origin;
         let of_burst =
             self.burst.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
         if of_burst {
-            self.tcp_follow::<A>(&packet, ends, [l3, input.l4]);
+            self.tcp_follow::<A>(&packet, ends, places);
         }
         if let Some(tap) = &mut self.tap {
             tap.hold(&packet);
@@ -120,17 +138,17 @@ impl Stack {
             return self.drop_packet(packet, DropReason::TcpNoConnection);
         };
         let mut lend = lend!(self, cx);
-        let access = &mut self.stats.access;
         let (mut ended, mut answer, mut reply) = (None, None, None);
-        let verdict = match of_burst {
-            true => tcp.set.input_of_burst(&mut lend, input, packet, access, &mut ended),
-            false => Some(tcp.set.input_replying(&mut lend, input, packet, access, &mut reply)),
+        let verdict = match read {
+            Err(reason) => Some(SegmentVerdict::Dropped(reason)),
+            Ok(it) if of_burst => tcp.set.input_of_burst(&mut lend, it, link, packet, &mut ended),
+            Ok(it) => Some(tcp.set.input_replying(&mut lend, it, link, packet, &mut reply)),
         };
         if verdict.is_some() {
             self.burst.follow.stop();
         }
-        if matches!(verdict, None | Some(SegmentVerdict::Taken)) {
-            self.tcp_admitted::<A>(input);
+        if let (None | Some(SegmentVerdict::Taken), Ok(arrived)) = (&verdict, read) {
+            self.tcp_admitted::<A>(&arrived.flow, link.0, is_admitted);
         }
         let Some(tcp) = &mut self.tcp else { return };
         let mut lend = lend!(self, cx);
@@ -164,8 +182,8 @@ impl Stack {
         }
         if let Some(segment) = reply {
             let (dst_addr, src_addr) = ends;
-            let is_linked = dst_addr.is_link_scope() || src_addr.is_link_scope();
-            let zone = Some(input.iface).filter(|zone| is_linked && *zone != IfIndex::default());
+            let zone = read.map_or_else(|_| IfIndex::default(), |arrived| arrived.flow.zone);
+            let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
             self.tcp_reply(cx, (AddrPair { src_addr, dst_addr }, zone), segment);
         }
         self.tcp_transmit(cx);

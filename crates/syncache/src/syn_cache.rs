@@ -420,9 +420,9 @@ impl SynCache {
         AckOutcome::Refused(why)
     }
 
-    /// Reserves a place in the accept queue for that client.
-    fn accept_slot(&mut self, id: ListenerId, flow: &FlowKey) -> Option<AcceptSlot> {
-        let share = ListenerShares::of_queue(self.shares.of(flow.remote), id.slot);
+    /// Reserves a place in the accept queue for a client with this share of the cache.
+    fn accept_slot(&mut self, id: ListenerId, share: u16) -> Option<AcceptSlot> {
+        let share = ListenerShares::of_queue(share, id.slot);
         let taken = self.shares.accepts(share);
         let listener = self.listeners.of_mut(id)?;
         let ListenSettings { backlog, prefix_backlog, .. } = listener.settings;
@@ -461,7 +461,7 @@ impl SynCache {
         if !in_window || !in_time {
             return self.refuse(id, AckRefusal::BadSeq);
         }
-        let Some(slot) = self.accept_slot(id, &ack.flow) else {
+        let Some(slot) = self.accept_slot(id, entry.share) else {
             return self.refuse(id, AckRefusal::AcceptFull);
         };
         let round_trip = self.round_trip(place, &entry, found, ack, at.now);
@@ -599,7 +599,8 @@ impl SynCache {
             self.stats.cookies_failed += 1;
             return self.refuse(id, AckRefusal::Unknown);
         };
-        let Some(slot) = self.accept_slot(id, &ack.flow) else {
+        let share = self.shares.of(ack.flow.remote);
+        let Some(slot) = self.accept_slot(id, share) else {
             return self.refuse(id, AckRefusal::AcceptFull);
         };
         self.stats.cookies_received += 1;

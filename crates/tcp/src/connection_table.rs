@@ -31,7 +31,7 @@ use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
 
-use crate::connection::{Connection, ConnectionContext, ConnectionDue, OpenKind};
+use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
 use crate::delayed_ack::DelayedAcks;
 use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
@@ -111,6 +111,18 @@ pub struct AbortCounts {
     pub closing: u64,
 }
 
+impl AbortCounts {
+    /// Counts one that has ended, if that was abnormal.
+    pub(crate) const fn count(&mut self, broke: Option<AbortReason>) {
+        match broke {
+            Some(AbortReason::Attempt) => self.attempts += 1,
+            Some(AbortReason::Open) => self.open += 1,
+            Some(AbortReason::Closing) => self.closing += 1,
+            None => {}
+        }
+    }
+}
+
 /// A place for one connection.
 #[repr(C)]
 pub(crate) struct Slot {
@@ -126,6 +138,25 @@ pub(crate) struct Slot {
     pub(crate) evicted: bool,
     /// The options of its client's SYN, for a passive open.
     pub(crate) said: Option<crate::syn_said::SynSaid>,
+}
+
+impl Slot {
+    /// Has a connection made in a place that was taken for it.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        start: &OpenKind<'_>,
+        owner: u32,
+        slot: Option<(u32, AcceptSlot)>,
+    ) -> &mut Connection {
+        self.owner = owner.min(OWNERS_MAX as u32 - 1);
+        self.slot = slot;
+        self.evicted = false;
+        self.said = None;
+        // What was there has been dropped: it is made where it stays.
+        self.connection = None;
+        self.connection.insert(Connection::new(start))
+    }
 }
 
 /// All connections and listeners of one shard.
@@ -172,7 +203,6 @@ pub struct ConnectionTable<H = SynCache> {
     partial: bool,
     /// The run of the current burst: segments that wait for later ones (GRO).
     pub(crate) rx_coalesce: RxCoalesce,
-    pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
 
@@ -240,7 +270,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
             broken: AbortCounts::default(),
             partial: false,
             rx_coalesce: RxCoalesce::default(),
-            clock: random.secret.hash_key(),
             steering: None,
             config,
         }
@@ -445,22 +474,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
         &mut self,
         (start, hash): (&OpenKind<'_>, u64),
         owner: u32,
-        slot: Option<(u32, AcceptSlot)>,
         begin: impl FnOnce(&mut Connection),
     ) -> Option<u32> {
         let index = self.take_place((&start.flow, hash))?;
         if let Some(place) = self.places.get_mut(index as usize) {
-            place.owner = owner.min(OWNERS_MAX as u32 - 1);
-            place.slot = slot;
-            place.evicted = false;
-            place.said = None;
-            begin(place.connection.insert(Connection::new(start)));
+            begin(place.fill(start, owner, None));
         }
         Some(index)
     }
 
-    /// Takes a free place for a connection of this flow.
-    fn take_place(&mut self, (flow, hash): (&FlowKey, u64)) -> Option<u32> {
+    /// Takes a free place for a connection of this flow, to be filled by [`Slot::fill`].
+    pub(crate) fn take_place(&mut self, (flow, hash): (&FlowKey, u64)) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.places.len() < self.config.connections_max => {
@@ -478,6 +502,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             None => return None,
         };
         debug_assert_eq!(hash, self.hash(flow));
+        // Its next segment is looked up by it.
+        self.hashed = (*flow, hash);
         self.demux.enter(hash, index);
         self.ports.enter(flow.local.port);
         self.memory.join(index, flow.remote.ip());

@@ -6,6 +6,8 @@
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 
+use crate::timestamps::TimestampClock;
+
 /// One step of the number: four microseconds (RFC 6528 section 3).
 const STEP_NANOS: u64 = 4_000;
 
@@ -24,17 +26,30 @@ impl IsnSecret {
     /// The first sequence number of a connection that is opened now: one hash.
     #[must_use]
     pub fn isn(&self, flow: &FlowKey, now: Instant) -> Seq {
-        Seq((now.as_nanos() / STEP_NANOS) as u32) + self.0.flow(flow) as u32
+        self.numbers(flow, now).0
+    }
+
+    /// The same, and the timestamp clock of the flow (RFC 7323 section 5.4), which shows the other
+    /// half of the hash: neither reveals anything about the other.
+    #[must_use]
+    pub fn numbers(&self, flow: &FlowKey, now: Instant) -> (Seq, TimestampClock) {
+        let hash = self.0.flow(flow);
+        let isn = Seq((now.as_nanos() / STEP_NANOS) as u32) + hash as u32;
+        (isn, TimestampClock::of_hash(hash))
     }
 
     /// The same, where an older connection of these endpoints may have segments left up to `beyond`
     /// (TIME-WAIT, RFC 6191): the result is later than that.
     #[must_use]
     pub fn isn_after(&self, flow: &FlowKey, now: Instant, beyond: Seq) -> Seq {
+        Self::later(self.isn(flow, now), beyond)
+    }
+
+    /// This number, or one beyond the segments of an older connection.
+    pub(crate) fn later(isn: Seq, beyond: Seq) -> Seq {
         /// Margin for segments of the older connection that are still in flight, as other stacks
         /// add.
         const LEAP: u32 = 65_535 + 2;
-        let isn = self.isn(flow, now);
         if (beyond + LEAP).is_before(isn) { isn } else { beyond + LEAP }
     }
 }
@@ -92,6 +107,21 @@ mod tests {
             divisor = gcd(divisor, diff);
         }
         assert_eq!(divisor, 1);
+        assert!(ones.iter().all(|n| (1800..2200).contains(n)), "{ones:?}");
+    }
+
+    #[test]
+    fn a_clock_shows_nothing_of_the_number_beside_it() {
+        let secret = IsnSecret::new(HashKey::new(5, 6));
+        let numbers = |port| secret.numbers(&flow("192.0.2.9", port), Instant::ORIGIN);
+        let (mut ones, mut equal) = ([0_u32; 32], 0);
+        for port in 0..4000 {
+            let (isn, clock) = numbers(port);
+            let beside = isn.0 ^ clock.value(Instant::ORIGIN);
+            equal += u32::from(beside == 0);
+            ones.iter_mut().enumerate().for_each(|(bit, n)| *n += beside >> bit & 1);
+        }
+        assert_eq!(equal, 0);
         assert!(ones.iter().all(|n| (1800..2200).contains(n)), "{ones:?}");
     }
 

@@ -76,8 +76,8 @@ pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
 pub use syn_said::SynSaid;
 pub use table::{
-    CoalescedEnd, ConnectionAddrs, IcmpHeard, IcmpSays, Info, PredictingConnection, SegmentInput,
-    SegmentVerdict,
+    AdmittedHosts, ArrivedSegment, CoalescedEnd, ConnectionAddrs, IcmpHeard, IcmpSays, Info,
+    PredictingConnection, SegmentInput, SegmentVerdict,
 };
 pub use transmit::{OutgoingSegment, SegmentMarks, Transmit};
 

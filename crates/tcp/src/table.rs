@@ -18,6 +18,6 @@ mod triage;
 pub use calls::ConnectionAddrs;
 pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
-pub use intake::{SegmentInput, SegmentVerdict};
+pub use intake::{AdmittedHosts, ArrivedSegment, SegmentInput, SegmentVerdict};
 pub use rx_coalesce::run::CoalescedEnd;
 pub use rx_predict::PredictingConnection;

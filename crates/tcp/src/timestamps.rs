@@ -29,7 +29,13 @@ impl TimestampClock {
     /// The clock of a flow. One hash.
     #[must_use]
     pub fn of(key: &HashKey, flow: &FlowKey) -> Self {
-        Self { offset: key.flow(flow) as u32 }
+        Self::of_hash(key.flow(flow))
+    }
+
+    /// The clock of a flow with this keyed hash, of which it shows the upper half.
+    #[must_use]
+    pub const fn of_hash(hash: u64) -> Self {
+        Self { offset: (hash >> 32) as u32 }
     }
 
     /// The clock that had the value `value` at `now`: for a connection with a handshake by cookie.

@@ -6,13 +6,14 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::Counter;
+use floodwall_base::{Counter, FlowKey, IfIndex};
 use floodwall_packet::PacketBuf;
-use floodwall_tcp::{FlowAdmission, SegmentInput};
+use floodwall_tcp::{AdmittedHosts, ArrivedSegment, FlowAdmission};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, tcp};
 
-use super::admitted_ends::HeaderAddrs;
+use super::SegmentOrigin;
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
+use super::predict::addrs_of_plain_ip;
 use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
@@ -29,31 +30,22 @@ impl Stack {
     ) -> Result<(), PacketBuf> {
         let Some(tcp) = &self.tcp else { return Err(packet) };
         let Some(ip) = packet.first().get(l3..end) else { return Err(packet) };
-        let is_v4 = ip.first() == Some(&0x45);
-        let (last, ip_len) = if is_v4 { (15, ipv4::HEADER_LEN) } else { (23, ipv6::HEADER_LEN) };
-        let last = ip.get(last).copied().unwrap_or(0);
-        let iface = packet.iface();
-        let generation = self.sockets.path_cache.generation();
-        let admission = FlowAdmission { iface, generation };
-        let Some(addrs) = tcp.admitted.of_packet(ip, last, admission) else {
-            return Err(packet);
+        let Some((is_v4, src_addr, dst_addr)) = addrs_of_plain_ip(ip) else { return Err(packet) };
+        let admission = FlowAdmission {
+            iface: packet.iface(),
+            generation: self.sockets.path_cache.generation(),
         };
-        if ip.len() < ip_len + tcp::HEADER_LEN || packet.is_link_group() {
-            return Err(packet);
-        }
-        match *addrs {
-            HeaderAddrs::V4([a, b, c, d, e, f, g, h]) => {
-                let ends = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
-                self.tcp_plain(cx, packet, ends, [l3, l3 + ip_len, end], COUNTERS_V4);
-            }
-            HeaderAddrs::V6(bytes) => {
-                let addr = |at: usize| {
-                    let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-                    Ipv6Addr::from_bits(bytes.map_or(0, |b| u128::from_be_bytes(*b)))
-                };
-                let ends = (addr(0), addr(16));
-                self.tcp_plain(cx, packet, ends, [l3, l3 + ip_len, end], COUNTERS_V6);
-            }
+        let ip_len = if is_v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let found = tcp.admitted.between(&src_addr, &dst_addr, admission);
+        let is_whole = ip.len() >= ip_len + tcp::HEADER_LEN && !packet.is_link_group();
+        let Some(hosts) = found.filter(|_| is_whole) else { return Err(packet) };
+        let (hosts, places) = (*hosts, [l3, l3 + ip_len, end]);
+        if is_v4 {
+            let v4 = |addr: Ipv6Addr| Ipv4Addr::from_bits(addr.to_bits() as u32);
+            let ends = (v4(src_addr), v4(dst_addr));
+            self.tcp_plain(cx, packet, &hosts, (ends, places), COUNTERS_V4);
+        } else {
+            self.tcp_plain(cx, packet, &hosts, ((src_addr, dst_addr), places), COUNTERS_V6);
         }
         Ok(())
     }
@@ -63,8 +55,8 @@ impl Stack {
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ends: (A, A),
-        [l3, l4, end]: [usize; 3],
+        hosts: &AdmittedHosts,
+        (ends, [l3, l4, end]): ((A, A), [usize; 3]),
         [receives, in_octets, delivers]: [Counter; 3],
     ) {
         let counters = &mut self.stats.counters;
@@ -73,44 +65,46 @@ impl Stack {
         counters.count(delivers);
         let mut packet = packet;
         packet.truncate(end);
+        let mut arrived = ArrivedSegment::NONE;
+        let bytes = packet.first().get(l4..end).unwrap_or_default();
+        let (mut lend, access) = (lend!(self, cx), &mut self.stats.access);
+        let read = arrived.read_admitted(&mut lend, hosts, (&packet, bytes, l4), access);
         let iface = packet.iface();
-        let input = SegmentInput {
-            src_addr: ends.0.to_ip(),
-            dst_addr: ends.1.to_ip(),
-            iface,
-            l4,
-            len: end - l4,
-            mtu: self.mtu_back(cx, &packet, (ends.0, iface), l4),
-            group: false,
-            congestion: false,
-        };
-        self.tcp_segment(cx, packet, &input, (ends, l3));
+        let mtu = self.mtu_back(cx, &packet, (ends.0, iface), l4);
+        let origin =
+            SegmentOrigin { ends, places: [l3, l4], link: (iface, mtu), is_admitted: true };
+        self.tcp_segment(cx, packet, read.map(|()| &arrived), &origin);
     }
 
     /// Notes that the network layer has admitted a segment that its connection took: later ones
     /// may be predicted, and others between the same ends need not be asked about.
     #[inline]
-    pub(super) fn tcp_admitted<A: IpFamily>(&mut self, input: &SegmentInput) {
+    pub(super) fn tcp_admitted<A: IpFamily>(
+        &mut self,
+        flow: &FlowKey,
+        iface: IfIndex,
+        is_admitted: bool,
+    ) {
         let generation = self.sockets.path_cache.generation();
-        let &SegmentInput { src_addr, dst_addr, iface, .. } = input;
-        let (ends, admission) = ((src_addr, dst_addr), FlowAdmission { iface, generation });
+        let (hosts, admission) = (AdmittedHosts::of(flow), FlowAdmission { iface, generation });
         let Some(tcp) = &self.tcp else { return };
-        if tcp.set.has_admitted(src_addr, dst_addr, admission) {
+        if tcp.set.has_admitted(&hosts, admission) {
             return;
         }
-        if !tcp.admitted.has(ends, admission) {
+        let AdmittedHosts { src_addr, dst_addr, .. } = &hosts;
+        if !is_admitted && tcp.admitted.between(src_addr, dst_addr, admission).is_none() {
             let at = usize::from(iface.0);
             let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
             let heard = self.sockets.raw.hears(A::FAMILY, IpProtocol::TCP);
-            if listed || heard || input.group {
+            if listed || heard {
                 return;
             }
             if let Some(tcp) = &mut self.tcp {
-                tcp.admitted.note(ends, admission);
+                tcp.admitted.note(&hosts, admission);
             }
         }
         if let Some(tcp) = &mut self.tcp {
-            tcp.set.admit(src_addr, dst_addr, admission);
+            tcp.set.admit(&hosts, admission);
         }
     }
 }

@@ -18,9 +18,10 @@ use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
-/// Where a TCP header has its flags, and the bit of SYN (RFC 9293 section 3.1).
+/// Where a TCP header has its flags, and the bits of SYN and ACK (RFC 9293 section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 const SYN: u8 = 2;
+const ACK: u8 = 16;
 
 impl Stack {
     /// The MTU of a path, with what was learnt of the destination; `None` where this shard's tables
@@ -61,8 +62,8 @@ impl Stack {
         }
     }
 
-    /// Of a SYN the MTU of the link back to its sender; 0 of every other segment: its connection
-    /// follows the path when it sends. The answer takes the path that is looked up here.
+    /// Of a SYN without ACK the MTU of the link back to its sender; 0 of every other segment: its
+    /// connection follows the path when it sends. The answer takes the path that is looked up here.
     #[inline]
     pub(super) fn mtu_back<A: IpFamily>(
         &mut self,
@@ -72,7 +73,7 @@ impl Stack {
         l4: usize,
     ) -> u32 {
         let is_syn = match packet.first().get(l4 + TCP_FLAGS_AT) {
-            Some(flags) => flags & SYN != 0,
+            Some(flags) => flags & (SYN | ACK) == SYN,
             None => true,
         };
         if is_syn { self.mtu_back_to(cx, src_addr, iface) } else { 0 }

@@ -117,6 +117,22 @@ pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<PlainIp> {
     })
 }
 
+/// Whether it is IPv4, and the addresses, IPv4's mapped, of a packet with an IP header for which
+/// [`plain_ip`] gave something.
+#[inline(always)]
+pub(super) fn addrs_of_plain_ip(ip: &[u8]) -> Option<(bool, Ipv6Addr, Ipv6Addr)> {
+    if ip.first() == Some(&0x45) {
+        let h: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
+        let [src_addr, dst_addr] =
+            [[h[12], h[13], h[14], h[15]], [h[16], h[17], h[18], h[19]]].map(mapped);
+        return Some((true, src_addr, dst_addr));
+    }
+    let h: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
+    let src_addr: &[u8; 16] = h[8..].first_chunk()?;
+    let dst_addr: &[u8; 16] = h[24..].first_chunk()?;
+    Some((false, Ipv6Addr::from(*src_addr), Ipv6Addr::from(*dst_addr)))
+}
+
 /// Reads the headers of a packet with its IP header at `l3`, if it is plain. Where its IP header is
 /// plain, `place` is where that begins and the packet ends.
 #[inline(always)]

@@ -6,7 +6,7 @@ use floodwall_base::{IndexLists, Instant};
 use floodwall_syncache::HalfOpen;
 
 use super::{ConnectionTable, Slot};
-use crate::connection::{AbortReason, ConnectionDue};
+use crate::connection::ConnectionDue;
 use crate::delayed_ack::DelayedAcks;
 use crate::place_timers::PlaceTimers;
 use crate::senders::Senders;
@@ -31,12 +31,19 @@ impl Slot {
         } else {
             lists.dirty.remove(index);
         }
+        if !wants_output {
+            connection.mind_the_window(now);
+        }
+        self.settle_timers(lists, index);
+    }
+
+    /// The same without the list of senders: timers and events.
+    #[inline(always)]
+    fn settle_timers(&mut self, lists: PlaceLists<'_>, index: u32) {
+        let Some(connection) = &mut self.connection else { return };
         // Where the wheel calls before it could expire, it is computed then.
         if !connection.retransmits_not_before(self.armed) {
             connection.arm_retransmit();
-        }
-        if !wants_output {
-            connection.mind_the_window(now);
         }
         lists.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
         let next = connection.timers.next();
@@ -114,11 +121,37 @@ impl<H: HalfOpen> ConnectionTable<H> {
         place.settle(lists, index, now, wants_output);
     }
 
+    /// The same of a connection that has been and is quiet ([`Connection::is_quiet`]) and is not
+    /// on the list of senders: nothing waits that its window could hold up.
+    #[inline(always)]
+    pub(crate) fn settle_quiet(&mut self, index: u32, now: Instant) {
+        debug_assert!(!self.dirty.has(index), "it has nothing to send");
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
+            return self.settle_ended(index, now, false);
+        }
+        debug_assert!(connection.is_quiet(&self.records), "nothing waits");
+        debug_assert!(!connection.timers.is_set(TimerKind::Persist), "nor did anything");
+        let grew = self.memory.note(index, connection.held(), now);
+        self.grew |= grew && self.memory.is_crowded();
+        let lists = PlaceLists {
+            dirty: &mut self.dirty,
+            delayed: &mut self.delayed,
+            timers: &mut self.timers,
+            ready: &mut self.ready,
+        };
+        place.settle_timers(lists, index);
+    }
+
     /// The same of a connection that has ended, or is in TIME-WAIT.
     #[inline(never)]
     fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
+        if connection.is_over() {
+            return self.vacate(index);
+        }
         // Of an ended connection only the program's part is left, which the program frees.
         let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
         self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
@@ -128,17 +161,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
             if self.demux.leave(index) {
                 self.ports.leave(connection.flow.local.port);
                 self.leaving -= usize::from(core::mem::take(&mut place.evicted));
-                match connection.broke {
-                    Some(AbortReason::Attempt) => self.broken.attempts += 1,
-                    Some(AbortReason::Open) => self.broken.open += 1,
-                    Some(AbortReason::Closing) => self.broken.closing += 1,
-                    None => {}
-                }
+                self.broken.count(connection.broke);
                 self.ledgers.leave(index);
             }
-        }
-        if connection.is_over() {
-            return self.vacate(index);
         }
         if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
             return self.shrink(index, now);
@@ -176,6 +201,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             if let Some(connection) = &mut place.connection {
                 if was_found {
                     self.ports.leave(connection.flow.local.port);
+                    self.broken.count(connection.broke);
                 }
                 connection.out_of_order.clear(&mut self.runs);
                 connection.recovery.clear(&mut self.records);

@@ -15,6 +15,7 @@ use crate::connection::{Connection, ConnectionDue, OpenKind};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
+use crate::isn::IsnSecret;
 use crate::mss::{announced_mss, floored_mtu};
 use crate::orphan_patience::OrphanPatience;
 use crate::path::PathSize;
@@ -132,14 +133,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let hash;
         let earlier;
         (flow.local.port, hash, earlier) = self.local_port(lend, flow, settings.timestamps)?;
-        let isn = match earlier {
-            Some(record) => self.isn.isn_after(&flow, lend.now, record.snd_nxt),
-            None => self.isn.isn(&flow, lend.now),
-        };
-        let numbers = (isn, TimestampClock::of(&self.clock, &flow));
-        let start = Self::start_with(lend, flow, ends.mtu, settings, numbers);
+        let (isn, clock) = self.isn.numbers(&flow, lend.now);
+        let isn = earlier.map_or(isn, |record| IsnSecret::later(isn, record.snd_nxt));
+        let start = Self::start_with(lend, flow, ends.mtu, settings, (isn, clock));
         lend.counters.count(Counter::TcpActiveOpens);
-        self.place((&start, hash), owner, None, Connection::open).ok_or(OpenError::TooMany)
+        self.place((&start, hash), owner, Connection::open).ok_or(OpenError::TooMany)
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the
@@ -383,7 +381,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         let through = if more { None } else { connection.write_through(&mut cx, bytes) };
         let (sent, packet) = match through {
-            Some(packet) => (Ok(bytes.len()), packet),
+            // Nothing else was pending, nor is it now.
+            Some(Some(packet)) => {
+                let segment = OutgoingSegment::of_packet(packet, connection);
+                self.begin_turn(index);
+                self.settle_quiet(index, now);
+                return (Ok(bytes.len()), Some(segment));
+            }
+            Some(None) => (Ok(bytes.len()), None),
             None => {
                 let sent = connection.send(&cx, bytes, more);
                 let Some(packet) = connection.output_written(&mut cx) else {

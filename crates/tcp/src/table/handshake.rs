@@ -181,31 +181,30 @@ impl<H: HalfOpen> ConnectionTable<H> {
         mtu: u32,
         (proven, hash): (&Proven, u64),
     ) {
-        let Some((settings, owner)) = self.listeners.of_new(listener) else {
+        let flow = *proven.flow();
+        let taken = match self.listeners.of_new(listener) {
+            Some(_) => self.take_place((&flow, hash)),
+            None => None,
+        };
+        let Self { listeners, places, .. } = self;
+        let found = listeners.of_new(listener).zip(taken);
+        let Some(((settings, owner), index)) = found else {
             return self.half_open.accepted(proven.slot());
         };
-        let settings = settings.clone();
-        let shake = Handshake::of(proven);
-        let flow = *proven.flow();
-        let clock = match proven.timestamps() {
-            Some(shown) => TimestampClock::that_showed(shown.last_sent, lend.now),
-            None => TimestampClock::of(&self.clock, &flow),
-        };
-        let start = Self::start_with(lend, flow, mtu, &settings, (proven.iss(), clock));
-        let begin = |connection: &mut Connection| begin_proven(connection, &start, &shake, proven);
-        let slot = Some((listener, proven.slot()));
-        // The segment that proved it is processed next, which settles it.
-        match self.place((&start, hash), owner, slot, begin) {
-            Some(index) => {
-                self.enter_ledgers(index, listener, &settings, lend.now);
-                if let Some(place) = self.places.get_mut(index as usize) {
-                    place.said = Some(crate::syn_said::SynSaid::of(proven));
-                }
-                self.listeners.enqueue(listener, index);
-                lend.counters.count(Counter::TcpPassiveOpens);
-            }
-            None => self.half_open.accepted(proven.slot()),
+        // Without timestamps its clock is shown to nothing.
+        let clock = proven.timestamps().map_or_else(TimestampClock::default, |shown| {
+            TimestampClock::that_showed(shown.last_sent, lend.now)
+        });
+        let start = Self::start_with(lend, flow, mtu, settings, (proven.iss(), clock));
+        if let Some(place) = places.get_mut(index as usize) {
+            let connection = place.fill(&start, owner, Some((listener, proven.slot())));
+            begin_proven(connection, &start, &Handshake::of(proven), proven);
+            place.said = Some(crate::syn_said::SynSaid::of(proven));
         }
+        // The segment that proved it is processed next, which settles it.
+        self.enter_ledgers(index, listener, flow.remote.ip(), lend.now);
+        self.listeners.enqueue(listener, index);
+        lend.counters.count(Counter::TcpPassiveOpens);
     }
 
     /// Processes a segment of a flow in TIME-WAIT.

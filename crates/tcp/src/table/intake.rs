@@ -5,10 +5,10 @@
 //! lengths, then the connection table, then the checksum, which reads the payload, then the
 //! options.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, Endpoint, FlowKey, IfIndex};
-use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFlags, TcpHeader, header_len};
@@ -66,33 +66,30 @@ impl<H: HalfOpen> ConnectionTable<H> {
         packet: PacketBuf,
         access: &mut AccessCounters,
     ) -> SegmentVerdict {
-        let mut segment = Segment::NONE;
-        match read(lend, input, &packet, access, &mut segment) {
-            Ok((flow, text)) => {
-                self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text))
+        let mut arrived = ArrivedSegment::NONE;
+        match arrived.read(lend, input, &packet, access) {
+            Ok(()) => {
+                let ArrivedSegment { flow, segment, text } = &arrived;
+                self.segment(lend, flow, (input.iface, input.mtu), segment, (packet, *text))
             }
             Err(reason) => SegmentVerdict::Dropped(reason),
         }
     }
 
-    /// As [`ConnectionTable::input`]: an acknowledgment that is due at once, where nothing else is,
-    /// is returned in `reply`, and no list is touched.
+    /// Processes a segment that was read, as [`ConnectionTable::input`] does; `link` is where it
+    /// arrived and the MTU on the way back. An acknowledgment that is due at once, where nothing
+    /// else is, is returned in `reply`, and no list is touched.
+    #[inline]
     pub fn input_replying(
         &mut self,
         lend: &mut TcpContext<'_>,
-        input: &SegmentInput,
+        arrived: &ArrivedSegment,
+        link: (IfIndex, u32),
         packet: PacketBuf,
-        access: &mut AccessCounters,
         reply: &mut Option<OutgoingSegment>,
     ) -> SegmentVerdict {
-        let mut segment = Segment::NONE;
-        match read(lend, input, &packet, access, &mut segment) {
-            Ok((flow, text)) => {
-                let link = (input.iface, input.mtu);
-                self.segment_replying(lend, &flow, link, &segment, (packet, text), Some(reply))
-            }
-            Err(reason) => SegmentVerdict::Dropped(reason),
-        }
+        let ArrivedSegment { flow, segment, text } = arrived;
+        self.segment_replying(lend, flow, link, segment, (packet, *text), Some(reply))
     }
 
     /// Processes one segment of a burst with more to follow: expected segments of a connection are
@@ -102,20 +99,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn input_of_burst(
         &mut self,
         lend: &mut TcpContext<'_>,
-        input: &SegmentInput,
+        arrived: &ArrivedSegment,
+        link: (IfIndex, u32),
         packet: PacketBuf,
-        access: &mut AccessCounters,
         ended: &mut Option<CoalescedEnd>,
     ) -> Option<SegmentVerdict> {
-        let mut segment = Segment::NONE;
-        let (flow, text) = match read(lend, input, &packet, access, &mut segment) {
-            Ok(found) => found,
-            Err(reason) => return Some(SegmentVerdict::Dropped(reason)),
-        };
+        let ArrivedSegment { flow, segment, text } = arrived;
         let mut packet = packet;
         // If it does not belong to the current run, it may begin one.
         for _ in 0..2 {
-            packet = match self.join(&flow, &segment, (packet, text)) {
+            packet = match self.join(flow, segment, (packet, *text)) {
                 Ok(()) => return None,
                 Err(packet) => packet,
             };
@@ -124,7 +117,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             *ended = self.end_train(lend);
         }
-        Some(self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text)))
+        Some(self.segment(lend, flow, link, segment, (packet, *text)))
     }
 
     /// Dispatches a segment to its connection. Its text begins at the given byte of the packet.
@@ -154,13 +147,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
             }
         };
-        let is_listened =
-            segment.has(TcpFlags::SYN) && self.listeners.lookup(flow, link.0).is_some();
+        let is_listened = segment.has(TcpFlags::SYN)
+            && self.at(index).is_some_and(|connection| connection.opens_anew(segment))
+            && self.listeners.lookup(flow, link.0).is_some();
         let reply = reply.filter(|_| !self.wants_transmit());
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
         };
-        if is_listened && connection.opens_anew(segment) {
+        if is_listened {
             connection.be_quiet();
             self.settle(index, lend.now);
             let hash = self.hash(flow);
@@ -197,38 +191,131 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 }
 
-/// Validates and parses a segment: its flow, and where in the packet its text begins.
-#[inline]
-fn read(
-    lend: &mut TcpContext<'_>,
-    input: &SegmentInput,
-    packet: &PacketBuf,
-    access: &mut AccessCounters,
-    segment: &mut Segment,
-) -> Result<(FlowKey, usize), DropReason> {
-    lend.counters.count(Counter::TcpInSegs);
-    let mut scratch = [0; HEADER_LEN_MAX];
-    let Ok(header) = read_header(input, packet, &mut scratch, access) else {
-        return Err(broken(lend, DropReason::TcpMalformed));
+/// A segment that was read: validated and parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrivedSegment {
+    /// Its flow, from our point of view.
+    pub flow: FlowKey,
+    /// Its header.
+    pub segment: Segment,
+    /// Where in its packet its text begins.
+    pub text: usize,
+}
+
+/// The hosts of a segment between which an earlier one was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AdmittedHosts {
+    /// The sender; an IPv4 address mapped, as in an [`Endpoint`].
+    pub src_addr: Ipv6Addr,
+    /// Ours.
+    pub dst_addr: Ipv6Addr,
+    /// The interface of link-local addresses; the default otherwise.
+    pub zone: IfIndex,
+}
+
+impl AdmittedHosts {
+    /// Those of a flow.
+    #[must_use]
+    pub const fn of(flow: &FlowKey) -> Self {
+        Self { src_addr: flow.remote.addr, dst_addr: flow.local.addr, zone: flow.zone }
+    }
+}
+
+impl ArrivedSegment {
+    /// None yet: a segment is read into it in place.
+    pub const NONE: Self = Self {
+        flow: FlowKey {
+            local: Endpoint { addr: Ipv6Addr::UNSPECIFIED, port: 0 },
+            remote: Endpoint { addr: Ipv6Addr::UNSPECIFIED, port: 0 },
+            zone: IfIndex(0),
+            protocol: PROTOCOL,
+        },
+        segment: Segment::NONE,
+        text: 0,
     };
-    // Sent to a multicast group, or from an address that cannot be answered (row 7 of the bar).
-    let no_host = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
-    if input.group || no_host || header.src_port() == 0 || header.dst_port() == 0 {
-        return Err(DropReason::TcpMalformed);
+
+    /// Validates and parses the segment of a packet.
+    ///
+    /// # Errors
+    /// The reason why it is dropped; error counters have been updated.
+    pub fn read(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        input: &SegmentInput,
+        packet: &PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Result<(), DropReason> {
+        lend.counters.count(Counter::TcpInSegs);
+        let mut scratch = [0; HEADER_LEN_MAX];
+        let Ok(header) = read_header(input, packet, &mut scratch, access) else {
+            return Err(broken(lend, DropReason::TcpMalformed));
+        };
+        // Sent to a multicast group, or from an address that cannot be answered (row 7 of the bar).
+        let no_host = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
+        if input.group || no_host || header.src_port() == 0 || header.dst_port() == 0 {
+            return Err(DropReason::TcpMalformed);
+        }
+        self.flow = flow_of(input, header.src_port(), header.dst_port());
+        if self.flow.local == self.flow.remote {
+            return Err(DropReason::TcpMalformed);
+        }
+        if !verifies(input, packet) {
+            lend.counters.count(Counter::TcpInCsumErrors);
+            return Err(broken(lend, DropReason::TcpChecksum));
+        }
+        self.take(&header, (input.l4, input.len));
+        self.segment.congestion = input.congestion;
+        Ok(())
     }
-    let flow = flow_of(input, header.src_port(), header.dst_port());
-    if flow.local == flow.remote {
-        return Err(DropReason::TcpMalformed);
+
+    /// The same of a packet with a plain IP header, without a mark, between hosts between which an
+    /// earlier segment was read and taken: `bytes` is the segment, in one piece, at `l4`.
+    ///
+    /// # Errors
+    /// As [`ArrivedSegment::read`].
+    #[inline]
+    pub fn read_admitted(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        hosts: &AdmittedHosts,
+        (packet, bytes, l4): (&PacketBuf, &[u8], usize),
+        access: &mut AccessCounters,
+    ) -> Result<(), DropReason> {
+        lend.counters.count(Counter::TcpInSegs);
+        access.borrow();
+        let Ok(header) = TcpHeader::parse(bytes, bytes.len()) else {
+            return Err(broken(lend, DropReason::TcpMalformed));
+        };
+        let AdmittedHosts { src_addr, dst_addr, zone } = *hosts;
+        let (src_port, dst_port) = (header.src_port(), header.dst_port());
+        if src_port == 0 || dst_port == 0 || src_port == dst_port && src_addr == dst_addr {
+            return Err(DropReason::TcpMalformed);
+        }
+        self.flow = FlowKey {
+            local: Endpoint { addr: dst_addr, port: dst_port },
+            remote: Endpoint { addr: src_addr, port: src_port },
+            zone,
+            protocol: PROTOCOL,
+        };
+        if packet.checksum_state() == ChecksumState::Unverified {
+            // What an IPv4 address is mapped by adds nothing to a sum.
+            let pseudo = pseudo_header_v6(src_addr, dst_addr, PROTOCOL, bytes.len() as u32);
+            if !pseudo.add(sum(bytes)).verifies() {
+                lend.counters.count(Counter::TcpInCsumErrors);
+                return Err(broken(lend, DropReason::TcpChecksum));
+            }
+        }
+        self.take(&header, (l4, bytes.len()));
+        Ok(())
     }
-    if !verifies(input, packet) {
-        lend.counters.count(Counter::TcpInCsumErrors);
-        return Err(broken(lend, DropReason::TcpChecksum));
+
+    /// The fields of a valid header at `l4`, of a segment of `len` bytes.
+    #[inline(always)]
+    fn take(&mut self, header: &TcpHeader<'_>, (l4, len): (usize, usize)) {
+        self.text = l4 + header.header_len();
+        self.segment.take_fields(header, (len - header.header_len()) as u32);
+        self.segment.options.add_readable(header.options());
     }
-    let text = input.l4 + header.header_len();
-    segment.take_fields(&header, (input.len - header.header_len()) as u32);
-    segment.congestion = input.congestion;
-    segment.options.add_readable(header.options());
-    Ok((flow, text))
 }
 
 /// A malformed segment.

@@ -20,7 +20,6 @@ use floodwall_syncache::{HalfOpen, HandshakeAck};
 use crate::connection_table::{ConnectionTable, Slot, TcpContext};
 use crate::error::ConnectionError;
 use crate::places::{ENTERED_EACH, Newcomer};
-use crate::settings::TcpSettings;
 
 /// The only group of the shard's ledger.
 const ALL_SHARES: usize = 0;
@@ -133,14 +132,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Enters a passive connection where it may be evicted.
-    pub(super) fn enter_ledgers(
-        &mut self,
-        index: u32,
-        listener: u32,
-        settings: &TcpSettings,
-        now: Instant,
-    ) {
-        let Some(peer) = self.at(index).map(|it| it.flow.remote.ip()) else { return };
+    pub(super) fn enter_ledgers(&mut self, index: u32, listener: u32, peer: IpAddr, now: Instant) {
+        let Some((settings, _)) = self.listeners.of_new(listener) else { return };
         if let Some(idle_min) = settings.evict_idle_after {
             self.ledgers.all.enter(index, ALL_SHARES, (peer, idle_min), now);
         }

@@ -8,9 +8,7 @@
 //! Invariant: every other segment takes the general path (`intake.rs`), which stays the only place
 //! where rules are; what is taken here passes the same handlers as there, in the same order.
 
-use core::net::IpAddr;
-
-use floodwall_base::{DropReason, Endpoint, FlowKey};
+use floodwall_base::{DropReason, FlowKey};
 use floodwall_checksum::InternetSum;
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::HalfOpen;
@@ -21,6 +19,7 @@ use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::flow_admission::FlowAdmission;
 use crate::input::InputOutcome;
 use crate::segment::Segment;
+use crate::table::intake::AdmittedHosts;
 use crate::transmit::OutgoingSegment;
 
 /// The connection that predicts a segment.
@@ -87,14 +86,13 @@ impl Connection {
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Notes that the network layer has admitted a packet of the connection that got the last
-    /// segment, if it has these addresses.
+    /// segment, if that is one between these hosts.
     #[inline]
-    pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: FlowAdmission) {
+    pub fn admit(&mut self, hosts: &AdmittedHosts, admission: FlowAdmission) {
         let latest = self.latest();
         if let Some(connection) = self.at_mut(latest)
             && connection.path.admission() != admission
-            && connection.flow.remote.ip() == src_addr
-            && connection.flow.local.ip() == dst_addr
+            && AdmittedHosts::of(&connection.flow) == *hosts
         {
             connection.path.admit(admission);
         }
@@ -103,17 +101,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Whether [`ConnectionTable::admit`] with the same has no effect any more.
     #[inline]
     #[must_use]
-    pub fn has_admitted(
-        &self,
-        src_addr: IpAddr,
-        dst_addr: IpAddr,
-        admission: FlowAdmission,
-    ) -> bool {
-        let [theirs, ours] = [src_addr, dst_addr].map(|addr| Endpoint::new(addr, 0).addr);
+    pub fn has_admitted(&self, hosts: &AdmittedHosts, admission: FlowAdmission) -> bool {
         self.at(self.latest()).is_some_and(|connection| {
             connection.path.admission() == admission
-                && connection.flow.remote.addr == theirs
-                && connection.flow.local.addr == ours
+                && AdmittedHosts::of(&connection.flow) == *hosts
         })
     }
 
@@ -166,7 +157,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let outcome = connection.input_predicted(&mut cx, segment, text);
         if connection.is_quiet(cx.records) {
-            self.settle_here(index, lend.now, false);
+            if others_wait {
+                self.settle_as(index, lend.now, false);
+            } else {
+                self.settle_quiet(index, lend.now);
+            }
         } else if !others_wait && connection.only_acknowledges(cx.records) {
             let packet = connection.acknowledgment(&mut cx);
             let (flow, segment) =

@@ -10,8 +10,8 @@ use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
 use floodwall_syncache::CookieMoment;
 
 use crate::{
-    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
-    SegmentVerdict, SendError, TcpConfig, TcpContext, TcpSettings, Transmit,
+    ArrivedSegment, ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError,
+    SegmentInput, SegmentVerdict, SendError, TcpConfig, TcpContext, TcpSettings, Transmit,
 };
 
 /// Frames of a host's pool: half of them may be held by its connections.
@@ -329,7 +329,14 @@ impl Cable {
             congestion: false,
         };
         let access = &mut AccessCounters::default();
-        let verdict = tcp.input_of_burst(&mut lend, &input, packet, access, &mut None);
+        let mut arrived = ArrivedSegment::NONE;
+        let verdict = match arrived.read(&mut lend, &input, &packet, access) {
+            Ok(()) => {
+                let link = (input.iface, input.mtu);
+                tcp.input_of_burst(&mut lend, &arrived, link, packet, &mut None)
+            }
+            Err(reason) => Some(SegmentVerdict::Dropped(reason)),
+        };
         match verdict.unwrap_or(SegmentVerdict::Taken) {
             SegmentVerdict::Answered(out) => self.launch(flying.to, out),
             SegmentVerdict::Refused(reset, _) => {

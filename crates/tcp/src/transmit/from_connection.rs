@@ -14,10 +14,20 @@ impl OutgoingSegment {
         packet: Option<PacketBuf>,
         connection: &mut Connection,
     ) -> Option<Self> {
-        let (ecn_capable, fragmentable) =
-            (connection.take_capable(), connection.take_fragmentable());
-        let Connection { hop_limit, traffic_class, .. } = *connection;
-        let marks = SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable };
+        let marks = marks_of(connection);
         packet.map(|packet| Self { packet, marks })
     }
+
+    /// The same of a packet that was built.
+    #[inline]
+    pub(crate) fn of_packet(packet: PacketBuf, connection: &mut Connection) -> Self {
+        Self { packet, marks: marks_of(connection) }
+    }
+}
+
+#[inline]
+fn marks_of(connection: &mut Connection) -> SegmentMarks {
+    let (ecn_capable, fragmentable) = (connection.take_capable(), connection.take_fragmentable());
+    let Connection { hop_limit, traffic_class, .. } = *connection;
+    SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable }
 }
