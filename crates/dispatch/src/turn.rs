@@ -304,6 +304,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             backlog += self.ports[index].backlog();
         }
         self.facts.set(WorkerCounter::Backlog, backlog as u64);
+        // Connections keep what there is no time to send.
+        let room = self.ports.iter().map(Port::tx_room).min();
+        if let Some((engine, room)) = self.engine.as_mut().zip(room) {
+            engine.set_tx_room(room);
+        }
     }
 
     /// Tells devices what they may pass on by themselves, and when no longer.

@@ -336,6 +336,10 @@ impl Engine for ServedCounts {
         self.call(round, |host, round| host.adopt(round, handed))
     }
 
+    fn set_tx_room(&mut self, packets: usize) {
+        self.host.set_tx_room(packets);
+    }
+
     fn departed(&mut self) {
         self.host.departed();
     }

@@ -101,6 +101,14 @@ pub trait Engine {
         BURST_MAX
     }
 
+    /// How many packets may wait in `departing` from now on: what connections have beyond that
+    /// stays with them until later calls, and [`Engine::deadline`] is in the past meanwhile where
+    /// there is any room. Answers to packets are appended all the same. Without a call there is no
+    /// bound.
+    fn set_tx_room(&mut self, packets: usize) {
+        let _ = packets;
+    }
+
     /// What the last calls appended has been given to the devices. Called once a turn, after they
     /// have transmitted: now programs are given their memory back, and those that wait are woken,
     /// so that no packet waits behind a wake-up.

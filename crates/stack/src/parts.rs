@@ -156,6 +156,10 @@ pub(crate) struct BurstState {
     pub(crate) general: Option<WorkSnapshot>,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
+    /// Packets that may depart in a call before connections keep what they have.
+    pub(crate) tx_room: usize,
+    /// Some connection has kept what it would have sent.
+    pub(crate) owes_segments: bool,
 }
 
 /// Whether the shares of the packet memory are up to date.
@@ -183,6 +187,8 @@ impl Default for BurstState {
             in_one_go: 0,
             general: None,
             loopback: PacketList::new(),
+            tx_room: usize::MAX,
+            owes_segments: false,
         }
     }
 }

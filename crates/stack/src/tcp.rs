@@ -233,7 +233,7 @@ impl Stack {
         self.tcp_transmit(cx);
     }
 
-    /// Lets everything leave that connections want to send.
+    /// Lets everything leave that connections want to send, and that there is room for.
     #[inline(always)]
     pub(crate) fn tcp_transmit(&mut self, cx: &mut RoundContext<'_>) {
         if self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit()) {
@@ -244,28 +244,41 @@ impl Stack {
     #[inline(never)]
     fn tcp_transmit_all(&mut self, cx: &mut RoundContext<'_>) {
         let mut rest = PacketList::new();
+        self.burst.owes_segments = false;
         while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
             let Some(flow) = tcp.set.next_to_send(&mut lend!(self, cx)) else { return };
+            let room = self.burst.tx_room.saturating_sub(cx.departing.len());
+            // They wait in turn: the one that has waited longest is next.
+            self.burst.owes_segments = room == 0;
+            let most = u32::try_from(room).unwrap_or(u32::MAX);
             match ends_of(&flow) {
-                FlowEnds::V4(ends) => self.tcp_transmit_to(cx, ends, flow.zone, &mut rest),
-                FlowEnds::V6(ends) => self.tcp_transmit_to(cx, ends, flow.zone, &mut rest),
+                _ if room == 0 => return,
+                FlowEnds::V4(ends) => self.tcp_transmit_to(cx, (ends, flow.zone), most, &mut rest),
+                FlowEnds::V6(ends) => self.tcp_transmit_to(cx, (ends, flow.zone), most, &mut rest),
             }
         }
     }
 
-    /// Lets leave what the connection in turn sends, in segments that its path carries.
+    /// Whether connections have kept segments for which there is room now.
+    pub(crate) fn may_transmit_more(&self) -> bool {
+        let wants = || self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit());
+        self.burst.owes_segments && self.burst.tx_room > 0 && wants()
+    }
+
+    /// Lets leave what the connection in turn sends, in so many segments at most that its path
+    /// carries.
     fn tcp_transmit_to<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
-        ends: AddrPair<A>,
-        zone: IfIndex,
+        (ends, zone): (AddrPair<A>, IfIndex),
+        most: u32,
         rest: &mut PacketList,
     ) {
         let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
         let path = self.tcp_path(cx, ends.dst_addr, zone);
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let Some(tcp) = &mut self.tcp else { return };
-        if let Some(segment) = tcp.set.transmit_on(&mut lend!(self, cx), mtu, rest) {
+        if let Some(segment) = tcp.set.transmit_on(&mut lend!(self, cx), mtu, most, rest) {
             self.tcp_output_on(cx, (ends, zone), path, segment, rest);
         }
     }

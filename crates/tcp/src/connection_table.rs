@@ -555,15 +555,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// As [`ConnectionTable::transmit_run`], for the connection of
-    /// [`ConnectionTable::next_to_send`] alone: its segments are those of a path of `mtu` bytes,
-    /// where that is known. `None` where it has nothing to send.
+    /// [`ConnectionTable::next_to_send`] alone: so many of its segments at most, which are those of
+    /// a path of `mtu` bytes, where that is known. `None` where it has nothing to send.
     pub fn transmit_on(
         &mut self,
         lend: &mut TcpContext<'_>,
         mtu: Option<u32>,
+        most: u32,
         rest: &mut PacketList,
     ) -> Option<OutgoingSegment> {
-        self.transmit_in_turn(lend, mtu, SEGMENTS_PER_TURN, rest)
+        self.transmit_in_turn(lend, mtu, most, rest)
     }
 
     fn transmit_in_turn(

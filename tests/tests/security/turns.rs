@@ -1,7 +1,10 @@
 //! Turns of a service: a peer that sends thousands of requests at once, or one byte at a time, gets
 //! its share of each turn and no more.
 
-use floodwall_base::Units;
+use std::time::Duration;
+
+use floodwall_base::{Family, Instant, Units};
+use floodwall_packet::Engine;
 use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
 use floodwall_stack::Application;
 use floodwall_tcp::TcpSettings;
@@ -153,5 +156,62 @@ fn what_one_sends_to_be_echoed_leaves_a_part_of_the_turn_to_others() {
         assert!(first >= TURN && second > 0, "{family:?}: {first} and {second} units");
         let (third, _) = turn(&mut peer, &mut service);
         assert!(first + second + third >= 12 * 14, "{family:?}: {first}, {second}, {third}");
+    }
+}
+
+/// Clients with a page each, which is more than a few segments.
+const READERS: usize = 8;
+const PAGE: &[u8] = b"GET /bytes/8000 HTTP/1.1\r\n\r\n";
+
+/// Segments with text of each reader, call by call until nothing is left, where a call may send so
+/// many.
+fn segments_by_call(family: Family, room: usize) -> Vec<[usize; READERS]> {
+    let mut peer = TcpPeer::new(family, &TcpSettings::default());
+    peer.ports.0 = 8080;
+    let mut service = StreamService::new(StreamKind::Http, 8080);
+    peer.sockets(|s| service.start(s)).0.expect("a service");
+    let mut clients: Vec<_> =
+        (0..READERS as u16).map(|n| Client::open(&mut peer, 5000 + n)).collect();
+    clients.iter_mut().for_each(|client| client.say(&mut peer, PAGE));
+    peer.wait(Duration::ZERO);
+    let mut calls = Vec::new();
+    let mut note = |sent: &[Segment]| {
+        let mut call = [0; READERS];
+        for segment in sent.iter().filter(|it| it.len > 0) {
+            call[usize::from(segment.ports.1 - 5000)] += 1;
+        }
+        calls.push(call);
+    };
+    peer.rig.stack.set_tx_room(room);
+    let (_, sent) = peer.sockets(|s| service.run(s, Units(10_000)));
+    note(&sent);
+    let owes = |peer: &TcpPeer| peer.rig.stack.deadline() == Some(Instant::ORIGIN);
+    while owes(&peer) {
+        peer.rig.stack.set_tx_room(0);
+        assert!(!owes(&peer), "{family:?}: without room it has nothing to do");
+        peer.rig.stack.set_tx_room(room);
+        let (_, sent) = peer.rig.round(Vec::new(), |stack, round| stack.work(round));
+        note(&peer.read(&sent));
+    }
+    calls
+}
+
+/// A call in which many segments could leave ends with those that there is room for. The rest
+/// leaves in later calls, and no connection has to wait for all of another's.
+#[test]
+fn what_there_is_no_room_to_send_leaves_in_the_next_calls_in_turn() {
+    const ROOM: usize = 20;
+    for family in FAMILIES {
+        // Without a bound all leave at once.
+        let at_once = segments_by_call(family, usize::MAX);
+        let [all] = at_once.as_slice() else { panic!("{family:?}: {at_once:?}") };
+        assert!(all.iter().sum::<usize>() > 2 * ROOM, "{family:?}: {all:?}");
+        let calls = segments_by_call(family, ROOM);
+        let sums: Vec<usize> = calls.iter().map(|call| call.iter().sum()).collect();
+        let (last, full) = sums.split_last().expect("calls");
+        assert!(full.len() > 1 && full.iter().all(|sum| *sum == ROOM), "{family:?}: {calls:?}");
+        assert!((1..=ROOM).contains(last), "{family:?}: {calls:?}");
+        let of = |n: usize| calls.iter().map(|call| call[n]).sum::<usize>();
+        assert!((0..READERS).all(|n| of(n) == all[n]), "{family:?}: {calls:?}");
     }
 }

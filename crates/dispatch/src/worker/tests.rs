@@ -46,6 +46,8 @@ struct Fake {
     has_descriptor: bool,
     lies: bool,
     waits_for_core: bool,
+    /// One send takes all the time that there is.
+    is_slow: bool,
 }
 
 fn fake(name: &str) -> (Fake, Far) {
@@ -60,8 +62,8 @@ fn fake(name: &str) -> (Fake, Far) {
         offload: false,
     };
     let stats = DeviceStats::default();
-    let (has_descriptor, lies, waits_for_core) = (true, false, false);
-    (Fake { info, far: far.clone(), stats, has_descriptor, lies, waits_for_core }, far)
+    let (has_descriptor, lies, waits_for_core, is_slow) = (true, false, false, false);
+    (Fake { info, far: far.clone(), stats, has_descriptor, lies, waits_for_core, is_slow }, far)
 }
 
 impl Far {
@@ -145,6 +147,21 @@ impl Device for Fake {
         Ok(count)
     }
 
+    fn transmit_while(
+        &mut self,
+        packets: &mut PacketList,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        if !self.is_slow {
+            return self.transmit(packets);
+        }
+        let mut one = PacketList::new();
+        packets.pop_front().into_iter().for_each(|packet| one.push_back(packet));
+        let sent = self.transmit(&mut one);
+        while goes_on() {}
+        sent
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.has_descriptor.then(|| self.far.called.as_fd())
     }
@@ -180,6 +197,8 @@ struct Echo {
     unit_takes: Duration,
     /// Units that it was granted for timed work, slice by slice.
     granted: Vec<u32>,
+    /// Packets that may wait for devices, as it was told last.
+    tx_room: Option<usize>,
 }
 
 impl Engine for Echo {
@@ -224,6 +243,10 @@ impl Engine for Echo {
         let due = self.due.get().unwrap_or_else(|| Clock::new().now() + after);
         self.due.set(Some(due));
         Some(due)
+    }
+
+    fn set_tx_room(&mut self, packets: usize) {
+        self.tx_room = Some(packets);
     }
 
     fn rx_capacity(&self, _: Instant) -> usize {
@@ -421,6 +444,24 @@ fn more_than_a_backlog_in_one_turn_leaves_whole_where_the_device_takes_it() {
     far.push_many(BURST_MAX, &[0, 7]);
     worker.turn(Instant::ORIGIN);
     assert_eq!((far.sent(), worker.facts().lost()), (10 * BURST_MAX, 0));
+}
+
+#[test]
+fn an_engine_is_told_how_many_packets_there_is_time_to_send() {
+    let (device, far) = fake("slow");
+    let engine = Echo { copies: 9, ..Echo::default() };
+    let mut worker =
+        worker(engine, vec![Fake { is_slow: true, ..device }], WorkerConfig::default());
+    let clock = Clock::new();
+    worker.clock = Some(clock);
+    far.push(&[0, 1]);
+    for left in (0..10).rev() {
+        worker.turn(clock.now());
+        assert_eq!(worker.facts().of(WorkerCounter::Backlog), left);
+        let room = worker.engine().and_then(|engine| engine.tx_room);
+        assert_eq!(room, Some(BACKLOG_MAX - left as usize));
+    }
+    assert_eq!(far.sent(), 10);
 }
 
 #[test]

@@ -50,6 +50,8 @@ impl Engine for Stack {
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let mut spent = Units(0);
+        // What had no room before goes first.
+        self.tcp_transmit(&mut cx);
         if !self.burst.loopback.is_empty() {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
@@ -61,6 +63,10 @@ impl Engine for Stack {
         self.publish(&mut cx);
         self.tap_end(cx.departing, tapped);
         spent
+    }
+
+    fn set_tx_room(&mut self, packets: usize) {
+        self.burst.tx_room = packets;
     }
 
     fn departed(&mut self) {
@@ -78,7 +84,7 @@ impl Engine for Stack {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.shard.restless || !self.burst.loopback.is_empty() {
+        if self.shard.restless || self.may_transmit_more() || !self.burst.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
         let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));

@@ -296,7 +296,7 @@ impl Peer {
                 break;
             }
             let (mtu, mut rest) = (Some(self.mtu), PacketList::new());
-            let Some(out) = tcp.transmit_on(&mut lend, mtu, &mut rest) else { continue };
+            let Some(out) = tcp.transmit_on(&mut lend, mtu, u32::MAX, &mut rest) else { continue };
             for packet in [out.packet].into_iter().chain(core::iter::from_fn(|| rest.pop_front())) {
                 self.note(&packet.chunks().flatten().copied().collect::<Vec<_>>());
                 self.out.last_mut().unwrap().fragmentable = out.marks.fragmentable;
