@@ -119,6 +119,7 @@ fn packets_that_an_operator_captures_are_copied_without_an_allocation() {
             let config = TapConfig {
                 filter: TapFilter::default(),
                 dropped_only,
+                is_sample: false,
                 snap_len: 2048,
                 records_max: usize::MAX,
             };

@@ -10,7 +10,7 @@ use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr, Prefix, limits};
 use floodwall_fib::{Put, Route};
 use floodwall_ip::RawSettings;
 use floodwall_packet::{Engine as _, RedirectOffer, RxFilter, Triage};
-use floodwall_stack::{AddAddress, StackConfig};
+use floodwall_stack::{AddAddress, PacketTap, StackConfig, TapConfig, TapFilter};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, udp};
 use floodwall_tests::transit::{
     LEFT, RIGHT, Transit, far, from_left, from_right, right, right_mac, router_config,
@@ -194,6 +194,13 @@ fn offers(router: &mut Transit) -> Vec<RedirectOffer> {
     offers
 }
 
+/// A tap of an operator.
+fn tap(is_sample: bool) -> Option<Box<PacketTap>> {
+    let (filter, dropped_only) = (TapFilter::default(), false);
+    let config = TapConfig { filter, dropped_only, is_sample, snap_len: 128, records_max: 4 };
+    Some(Box::new(PacketTap::new(config).0))
+}
+
 fn datagram(from: IpAddr, to: IpAddr) -> Vec<u8> {
     udp(SocketAddr::new(from, 4000), SocketAddr::new(to, 9), b"hello")
 }
@@ -235,7 +242,8 @@ fn hosts_that_talk_through_a_router_are_offered_to_devices_and_others_are_not() 
         let wanted =
             [offer((LEFT, RIGHT), (near, to), right), offer((RIGHT, LEFT), (to, near), left)];
         assert_eq!(offers(&mut router), wanted, "{family:?}");
-        // A bounded number waits.
+        // A bounded number waits, also while an operator's view samples what comes.
+        router.rig.stack.set_tap(tap(true));
         let many = vec![there[0].clone(); 64];
         router.arrive(LEFT, &many);
         assert_eq!(offers(&mut router).len(), limits::REDIRECT_OFFERS_MAX, "{family:?}");
@@ -273,6 +281,12 @@ fn each_change_of_what_offers_depend_on_is_reported_and_traffic_is_none() {
         };
         flood(&mut router);
         changes("packets to random destinations", &mut router, false);
+        router.rig.stack.set_tap(tap(true));
+        changes("a sample for an operator's view", &mut router, false);
+        router.rig.stack.set_tap(tap(false));
+        changes("a capture, which is to see each packet", &mut router, true);
+        router.rig.stack.set_tap(None);
+        changes("its end", &mut router, true);
         router.knows(RIGHT, right(family, PEER), right_mac(9));
         changes("another station for a next hop", &mut router, true);
         assert!(router.rig.stack.set_access_list(LEFT, &["deny udp".parse().unwrap()]));

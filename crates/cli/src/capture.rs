@@ -139,6 +139,7 @@ impl Captures {
             let config = TapConfig {
                 filter: TapFilter::default(),
                 dropped_only: false,
+                is_sample: true,
                 snap_len: SAMPLE_BYTES,
                 records_max: SAMPLE_RECORDS,
             };
@@ -146,11 +147,7 @@ impl Captures {
             pause(SAMPLE_TIME);
             let mut sample = SourceSample::default();
             for reader in &mut readers {
-                let mut take = |record: &TapRecord| {
-                    if record.event == TapEvent::Arrived {
-                        sample.add(&record.bytes);
-                    }
-                };
+                let mut take = |record: &TapRecord| sample.add(&record.bytes);
                 while reader.read(&mut take).is_some() {}
             }
             sample.heaviest()
@@ -173,6 +170,7 @@ impl Captures {
         let config = TapConfig {
             filter,
             dropped_only: request.dropped,
+            is_sample: false,
             snap_len: request.snap_len as usize,
             records_max: usize::MAX,
         };

@@ -188,3 +188,21 @@ impl FloodLog {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn of_many_lines_twenty_are_written_at_once_and_then_one_a_second_with_what_was_held_back() {
+        let (look, sampler): (Look, Sampler) = (Box::new(|| None), Box::new(Vec::new));
+        let mut log = FloodLog::new(look, sampler, false, FloodNote::default());
+        let at = |second: u64| Instant::ORIGIN + Duration::from_secs(100 + second);
+        assert_eq!((0..50).filter(|_| log.may_write(at(0)).is_some()).count(), 20);
+        assert_eq!(log.may_write(at(1)), Some(30));
+        assert_eq!(log.may_write(at(1)), None);
+        assert_eq!(log.may_write(at(2)), Some(1));
+    }
+}

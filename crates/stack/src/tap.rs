@@ -99,6 +99,9 @@ pub struct TapConfig {
     pub filter: TapFilter,
     /// Only dropped ones, with their reason.
     pub dropped_only: bool,
+    /// Only the first ones that arrive, until every record has been used once: a look at what
+    /// comes. Packets that the interface passes on without the worker go on doing so.
+    pub is_sample: bool,
     /// Bytes of each packet at most.
     pub snap_len: usize,
     /// Records at most; there are never more than 4,096.
@@ -253,6 +256,8 @@ pub struct PacketTap {
     /// A copy of the segment that is looked at, where it may be consumed before its drop is known.
     held: Box<TapRecord>,
     holds: bool,
+    /// It is a sample, and whole.
+    is_over: bool,
 }
 
 /// The reader's end of a tap.
@@ -287,8 +292,18 @@ impl PacketTap {
         }
         let held = record(snap_len);
         let now = Instant::from_nanos(0);
-        let tap = Self { config, free, full, missed: 0, now, held, holds: false };
+        let tap = Self { config, free, full, missed: 0, now, held, holds: false, is_over: false };
         (tap, TapReader { free: give, full: take })
+    }
+
+    /// Whether packets that arrive are recorded.
+    pub(crate) const fn takes_arrivals(&self) -> bool {
+        !self.config.dropped_only && !self.is_over
+    }
+
+    /// Whether packets that leave are.
+    pub(crate) const fn takes_departures(&self) -> bool {
+        !self.config.dropped_only && !self.config.is_sample
     }
 
     fn wants(&self, packet: &PacketBuf) -> bool {
@@ -301,6 +316,7 @@ impl PacketTap {
         }
         let Some(mut record) = self.free.pop() else {
             self.missed += 1;
+            self.is_over = self.config.is_sample;
             return;
         };
         fill(&mut record, packet, self.config.snap_len);
@@ -316,7 +332,7 @@ impl PacketTap {
 
     /// Keeps a copy of a segment that is about to be consumed.
     pub(crate) fn hold(&mut self, packet: &PacketBuf) {
-        self.holds = self.wants(packet);
+        self.holds = !self.config.is_sample && self.wants(packet);
         if self.holds {
             fill(&mut self.held, packet, self.config.snap_len);
         }
@@ -338,7 +354,9 @@ impl PacketTap {
     /// A packet is dropped.
     #[cold]
     pub(crate) fn dropped(&mut self, packet: &PacketBuf, event: TapEvent) {
-        self.take(packet, event);
+        if !self.config.is_sample {
+            self.take(packet, event);
+        }
     }
 }
 
@@ -437,6 +455,7 @@ mod tests {
         let config = TapConfig {
             filter: TapFilter::default(),
             dropped_only: false,
+            is_sample: false,
             snap_len: 4 << 20,
             records_max: usize::MAX,
         };
@@ -453,5 +472,32 @@ mod tests {
         let told = reader.read(|r| (r.event, r.missed, r.wire_len)).unwrap();
         assert_eq!(told, (TapEvent::DroppedIn(DropReason::TcpNoConnection), 3, 42));
         assert!(reader.read(|_| ()).is_none(), "each drop once");
+    }
+
+    #[test]
+    fn a_sample_is_the_first_arrivals_and_then_costs_nothing_more() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let packet = pool.packet_from(&frame(Family::V6)).unwrap();
+        let config = TapConfig {
+            filter: TapFilter::default(),
+            dropped_only: false,
+            is_sample: true,
+            snap_len: 128,
+            records_max: 3,
+        };
+        let (mut tap, mut reader) = PacketTap::new(config);
+        assert!(!tap.takes_departures());
+        for _ in 0..3 {
+            assert!(tap.takes_arrivals());
+            tap.take(&packet, TapEvent::Arrived);
+            tap.dropped(&packet, TapEvent::DroppedIn(DropReason::NoRoute));
+            tap.hold(&packet);
+            tap.dropped_held(DropReason::TcpNoConnection);
+        }
+        tap.take(&packet, TapEvent::Arrived);
+        assert!(!tap.takes_arrivals(), "it is whole");
+        let events: Vec<_> = std::iter::from_fn(|| reader.read(|record| record.event)).collect();
+        assert_eq!(events, [TapEvent::Arrived; 3]);
+        assert!(!tap.takes_arrivals(), "also once its records were read");
     }
 }

@@ -21,6 +21,11 @@ impl Stack {
         self.tap.is_some()
     }
 
+    /// Whether an operator is to see every packet, so that none may pass without the worker.
+    pub(crate) fn is_captured(&self) -> bool {
+        self.tap.as_ref().is_some_and(|tap| !tap.config.is_sample)
+    }
+
     /// A round begins with these packets; returns how many are departing already.
     #[inline]
     pub(crate) fn tap_begin<'p>(
@@ -31,7 +36,7 @@ impl Stack {
     ) -> usize {
         if let Some(tap) = &mut self.tap {
             tap.now = now;
-            if !tap.config.dropped_only {
+            if tap.takes_arrivals() {
                 arrived.for_each(|packet| tap.take(packet, TapEvent::Arrived));
             }
         }
@@ -62,7 +67,7 @@ impl Stack {
     #[inline]
     pub(crate) fn tap_end(&mut self, departing: &PacketList, before: usize) {
         if let Some(tap) = &mut self.tap
-            && !tap.config.dropped_only
+            && tap.takes_departures()
         {
             departing.iter().skip(before).for_each(|packet| tap.take(packet, TapEvent::Sent));
         }

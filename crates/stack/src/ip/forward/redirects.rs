@@ -38,7 +38,7 @@ const KEPT_UNSURE: Duration = Duration::from_secs(1);
 impl Stack {
     /// As [`Engine::take_redirects`](floodwall_packet::Engine::take_redirects).
     pub(crate) fn take_redirect_offers(&mut self, taken: &mut Vec<RedirectOffer>) {
-        let is_seen = self.tap.is_some();
+        let is_seen = self.is_captured();
         let Some(forwarding) = &mut self.policy.forwarding else { return };
         let RedirectOffers { wanted, offers } = &mut forwarding.redirects;
         if !*wanted {
@@ -66,7 +66,7 @@ impl Stack {
             self.policy.access_changes,
             taken_over,
         ];
-        changes.into_iter().fold(0_u64, u64::wrapping_add) << 1 | u64::from(self.tap.is_some())
+        changes.into_iter().fold(0_u64, u64::wrapping_add) << 1 | u64::from(self.is_captured())
     }
 
     /// Offers the pair of a packet that was just sent on, where all of its packets take this way.
@@ -84,7 +84,7 @@ impl Stack {
         let is_plain = matches!(heading.protocol, IpProtocol::UDP | IpProtocol::TCP)
             && !heading.is_fragment
             && ascent.l3 == ethernet::HEADER_LEN;
-        if !is_plain || self.access_list(ascent.iface).is_some() || self.tap.is_some() {
+        if !is_plain || self.access_list(ascent.iface).is_some() || self.is_captured() {
             return;
         }
         let next_hop = found.gateway.unwrap_or(heading.dst_addr);
