@@ -2,7 +2,8 @@
 //! listener, with one worker and with two: those that stay idle, take their answer and never close,
 //! or never acknowledge our FIN, shut no other prefix out, and the program is told which of its
 //! connections were reset; those that take little of much, or send without end, at once or byte by
-//! byte, slow no other prefix to a stop.
+//! byte, slow no other prefix to a stop. `FLOODWALL_DEEP=1` adds four times the price, and each
+//! family with one worker and with two.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::io::ErrorKind;
@@ -248,6 +249,31 @@ async fn download(clients: &Network, v6: bool) -> std::io::Result<usize> {
     Ok(all.len())
 }
 
+/// Of which family an attack is, against how many workers, and at how many times its price.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Scale {
+    v6: bool,
+    workers: usize,
+    price: usize,
+}
+
+impl Scale {
+    /// Both families, and one worker and two, at the price.
+    const USUAL: [Self; 2] =
+        [Self { v6: false, workers: 1, price: 1 }, Self { v6: true, workers: 2, price: 1 }];
+
+    /// Those of a run.
+    fn all() -> Vec<Self> {
+        if std::env::var("FLOODWALL_DEEP").is_ok_and(|value| value == "1") {
+            let both = |v6| [1, 2].map(|workers| (v6, workers));
+            let scenes = [false, true].into_iter().flat_map(both);
+            let at = |(v6, workers)| [1, 4].map(|price| Self { v6, workers, price });
+            return scenes.flat_map(at).collect();
+        }
+        Self::USUAL.to_vec()
+    }
+}
+
 /// A server, honest clients and a connection of theirs, attackers.
 struct Scene {
     clients: Network,
@@ -256,8 +282,7 @@ struct Scene {
     old: TcpStream,
     evicted: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
-    v6: bool,
-    workers: usize,
+    scale: Scale,
 }
 
 impl Drop for Scene {
@@ -268,12 +293,13 @@ impl Drop for Scene {
 
 impl Scene {
     /// With a listener that evicts or does not.
-    async fn set_up(v6: bool, workers: usize, attack: Attack, evicts: bool) -> Self {
-        let places = if attack.few().is_some() { 4 * PLACES } else { PLACES };
+    async fn set_up(scale: Scale, attack: Attack, evicts: bool) -> Self {
+        let Scale { v6, workers, price } = scale;
+        let places = if attack.few().is_some() { 4 * PLACES * price } else { PLACES };
         let ([here, its], [away, also_its]) = (pair(1024).into(), pair(1024).into());
         let clients = host(vec![(Link::Honest, Box::new(here))], 1, 1024, 1).await;
         let away = Box::new(AttackersEnd { wire: away, is_deaf: attack == Attack::Leaves });
-        let attackers = host(vec![(Link::Attackers, away)], 1, 1024, 1).await;
+        let attackers = host(vec![(Link::Attackers, away)], 1, 1024 * price, 1).await;
         let wires: Vec<(_, Box<dyn Device>)> =
             vec![(Link::Honest, Box::new(its)), (Link::Attackers, Box::new(also_its))];
         let server = host(wires, 2, places, workers).await;
@@ -293,19 +319,19 @@ impl Scene {
         });
         let mut old = connect(&clients, Link::Honest, v6, 2).await.unwrap();
         assert!(echoes(&mut old, b"hello").await);
-        Self { clients, attackers, _server: server, old, evicted, accepting, v6, workers }
+        Self { clients, attackers, _server: server, old, evicted, accepting, scale }
     }
 
     async fn newcomer(&self) -> bool {
-        let mut newcomer = connect(&self.clients, Link::Honest, self.v6, 3).await.unwrap();
+        let mut newcomer = connect(&self.clients, Link::Honest, self.scale.v6, 3).await.unwrap();
         echoes(&mut newcomer, b"hello").await
     }
 
     /// Attackers that take all places, and newcomers meanwhile.
     async fn beside_many(&mut self, attack: Attack) {
-        let (v6, workers) = (self.v6, self.workers);
-        let what = format!("{attack:?}, IPv6: {v6}, {workers} workers");
-        let attacks = ATTACKS * workers;
+        let Scale { v6, workers, price } = self.scale;
+        let what = format!("{attack:?}, {:?}", self.scale);
+        let attacks = ATTACKS * workers * price;
         let (mut held, mut served) = (Vec::new(), 0);
         for n in 0..attacks {
             // What finds no place waits for one: the attacker does not.
@@ -325,10 +351,10 @@ impl Scene {
 
     /// Few attackers that go on, and newcomers, an old connection and downloads meanwhile.
     async fn beside_few(&mut self, attack: Attack, few: usize) {
-        let (v6, workers) = (self.v6, self.workers);
-        let what = format!("{attack:?}, IPv6: {v6}, {workers} workers");
+        let Scale { v6, price, .. } = self.scale;
+        let what = format!("{attack:?}, {:?}", self.scale);
         let mut attackers = JoinSet::new();
-        for _ in 0..few {
+        for _ in 0..few * price {
             let stream = connect(&self.attackers, Link::Attackers, v6, 1).await.unwrap();
             stream.set_nodelay(true).unwrap();
             attackers.spawn(attack.go_on(stream));
@@ -344,22 +370,23 @@ impl Scene {
     }
 }
 
-async fn attack_beside_honest(v6: bool, attack: Attack, workers: usize) {
-    let mut scene = Scene::set_up(v6, workers, attack, true).await;
+async fn attack_beside_honest(scale: Scale, attack: Attack) {
+    let mut scene = Scene::set_up(scale, attack, true).await;
     match attack.few() {
         Some(few) => scene.beside_few(attack, few).await,
         None => scene.beside_many(attack).await,
     }
 }
 
-fn block_on(all: impl Future<Output = ()>) {
+fn block_on(scale: Scale, all: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { timeout(PATIENCE, all).await.unwrap() });
+    let patience = PATIENCE * scale.price as u32;
+    runtime.block_on(async { timeout(patience, all).await.unwrap() });
 }
 
 fn run(attack: Attack) {
-    for (v6, workers) in [(false, 1), (true, 2)] {
-        block_on(attack_beside_honest(v6, attack, workers));
+    for scale in Scale::all() {
+        block_on(scale, attack_beside_honest(scale, attack));
     }
 }
 
@@ -397,9 +424,10 @@ fn requests_that_come_byte_by_byte_leave_turns_to_other_prefixes() {
 /// taken.
 #[test]
 fn without_eviction_idle_connections_shut_another_prefix_out() {
-    for (v6, workers) in [(false, 1), (true, 2)] {
-        block_on(async {
-            let scene = Scene::set_up(v6, workers, Attack::Idles, false).await;
+    for scale in Scale::USUAL {
+        let Scale { v6, workers, .. } = scale;
+        block_on(scale, async {
+            let scene = Scene::set_up(scale, Attack::Idles, false).await;
             let mut held = Vec::new();
             for n in 0..ATTACKS * workers {
                 let attempt = Attack::Idles.once(&scene.attackers, v6, n);
@@ -411,7 +439,7 @@ fn without_eviction_idle_connections_shut_another_prefix_out() {
                 echoes(&mut newcomer, b"hello").await.then_some(())
             });
             let served = newcomer.await.ok().flatten();
-            assert_eq!(served, None, "IPv6: {v6}, {workers} workers: {} held", held.len());
+            assert_eq!(served, None, "{scale:?}: {} held", held.len());
         });
     }
 }
