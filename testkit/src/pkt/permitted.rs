@@ -464,6 +464,17 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::FreeBsd,
+        what: "a listener takes a SYN with FIN for a SYN",
+        why: "a listener drops it, as on Linux; there is no setting for less (drop_synfin=0)",
+        is: |it| {
+            let answers = it.outbound_wanted().is_some_and(|s| s.has(SYN) && s.has(ACK));
+            let asks = |s: &Segment| s.has(SYN) && s.has(FIN) && !s.has(ACK);
+            let none = it.failure.what.starts_with("nothing was sent");
+            answers && none && it.calls().any(|call| call.name == "listen") && it.last_inbound(asks)
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
         what: "a reset in the window of a half-open connection is challenged",
         why: "an unproven address is not answered twice (docs/design/syn-cookie.md)",
         is: resets_half_open,

@@ -188,15 +188,30 @@ fn what_newer_scripts_of_linux_require_is_permitted_by_its_cause_alone() {
     assert_eq!(why(jumbo, "assert", &less.replace("is 1428", "is 8940")), None);
 }
 
+/// What a failure of a script of FreeBSD's is permitted for.
+fn freebsds(rest: &str, failed: &str, what: &str) -> Option<&'static str> {
+    let text = format!("0 `sysctl -w net.inet.tcp.ecn.enable=2`\n{rest}");
+    let script = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let line = 1 + text.lines().position(|line| line.contains(failed)).unwrap();
+    let failure = Failure { line, what: what.to_owned() };
+    permitted(&script, &failure).map(|difference| difference.what)
+}
+
+#[test]
+fn a_listener_may_drop_what_freebsd_takes_for_a_syn() {
+    let of = freebsds;
+    let listener = "+0 listen(3, 1) = 0\n+0 < SF 7:7(0) win 9 <mss 1460>\n\
+                    +0 > S. 0:0(0) ack 8 <mss 1460>\n";
+    let silent = "nothing was sent by 4ms; expected S. 0:0(0) ack 8";
+    assert!(of(listener, "ack 8", silent).unwrap().contains("a listener takes"));
+    assert_eq!(of(listener, "ack 8", "sent . 1:1(0) ack 8, expected S. 0:0(0) ack 8"), None);
+    assert_eq!(of(&listener.replace("listen(3, 1)", "close(3)"), "ack 8", silent), None);
+    assert_eq!(of(&listener.replace("SF", "S"), "ack 8", silent), None);
+}
+
 #[test]
 fn freebsds_ways_are_permitted_by_their_cause_alone() {
-    let of = |rest: &str, failed: &str, what: &str| {
-        let text = format!("0 `sysctl -w net.inet.tcp.ecn.enable=2`\n{rest}");
-        let script = parse(&text).unwrap_or_else(|error| panic!("{error}"));
-        let line = 1 + text.lines().position(|line| line.contains(failed)).unwrap();
-        let failure = Failure { line, what: what.to_owned() };
-        permitted(&script, &failure).map(|difference| difference.what)
-    };
+    let of = freebsds;
     let close = "+0 < . 1:101(100) ack 1 win 9\n+0 close(4) = 0\n+0 > F. 1:1(0) ack 101\n";
     let reset = "sent R. 1:1(0) ack 101, expected F. 1:1(0) ack 101";
     assert!(of(close, "> F.", reset).unwrap().contains("unread"));
