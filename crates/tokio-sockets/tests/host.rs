@@ -216,16 +216,17 @@ async fn events_tell_addresses_floods_and_the_end() {
         }
     });
     assert_eq!(lost.await, "198.18.9.1/24");
-    // A flood of datagrams to a closed port, bounded in number.
+    // A flood of datagrams to a closed port, bounded in number. Its network lives on: without the
+    // other end of its wire, this one has no device left and ends with an error.
+    let other = b.clone();
     let flood = tokio::spawn(async move {
-        let socket = UdpSocket::bind(&b, "0.0.0.0:0").await.unwrap();
+        let socket = UdpSocket::bind(&other, "0.0.0.0:0").await.unwrap();
         for _ in 0..4000 {
             for _ in 0..16 {
                 let _ = socket.try_send_to(b"flood", "198.18.0.1:9".parse().unwrap());
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        b
     });
     let began = soon(async {
         loop {
@@ -240,6 +241,7 @@ async fn events_tell_addresses_floods_and_the_end() {
     assert_eq!(events.lost(), 0);
     a.shutdown().await.unwrap();
     while soon(events.next()).await.is_some() {}
+    drop(b);
 }
 
 /// Of a device that the program attached, which has no interface of the system's behind it.
