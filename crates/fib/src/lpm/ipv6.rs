@@ -34,7 +34,7 @@ impl LpmFamily for Ipv6Addr {
         (single::<CHECK>(&table.arrays(), addr), false)
     }
 
-    /// As [`single`], in a loop that holds the arrays' addresses in registers.
+    /// As `single`, in a loop that holds the arrays' addresses in registers.
     #[inline(always)]
     fn lookup_at(arrays: &Arrays<'_, Self>, addr: Self, now: Instant) -> u32 {
         let table = arrays.table;
