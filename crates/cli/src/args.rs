@@ -203,13 +203,10 @@ pub(crate) struct RunArgs {
     /// in and judges by such a device; takes some seconds, needs root
     #[arg(long)]
     pub(crate) capacity: bool,
-    /// Of workers with a core each (--cpu, --cores, --workers, or the only one that this process
-    /// may use): on leaves other programs what they use there, up to half of the core, the kernel's
-    /// half of xdp: devices counted, and a flood beyond the rest is dropped; off leaves them what
-    /// no packet needs
-    #[arg(long, value_enum, value_name = "WHETHER", default_value = "on")]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub(crate) share_core: OnOff,
+    /// Leave other programs half of the workers' cores (--cpu, --cores, --workers) while any are at
+    /// work there, the kernel's half of xdp: devices counted; a flood beyond the rest is dropped.
+    #[arg(long)]
+    pub(crate) share_core: bool,
     /// A service to offer: http:PORT, bulk:PORT, tcp-echo:PORT, tcp-discard:PORT,
     /// tcp-chargen:PORT, udp-echo:PORT, udp-discard:PORT or
     /// udp-chargen:PORT, the last three with @GROUP,GROUP
@@ -504,14 +501,6 @@ pub(crate) struct CaptureArgs {
     /// Which packets; by default all
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
-}
-
-/// Of a flag that is on unless it is said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub(crate) enum OnOff {
-    #[default]
-    On,
-    Off,
 }
 
 /// `floodwall cleanup`

@@ -15,12 +15,11 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use floodwall_base::Instant;
 use floodwall_device::ThreadTime;
-use floodwall_schedule::Share;
 
 use crate::turn_gate::{ApplicationShare, AtWork};
 
@@ -54,22 +53,6 @@ pub(crate) struct CoreNote {
     pub(crate) ours: AtomicU64,
     /// Others have used the core in the last window.
     pub(crate) others: AtomicBool,
-    /// What they are promised, in thousandths; 0 before the first window.
-    promised: AtomicU16,
-}
-
-impl CoreNote {
-    /// What others are promised; `most` before anything was found.
-    pub(crate) fn promised(&self, most: Share) -> Share {
-        match self.promised.load(Ordering::Relaxed) {
-            0 => most,
-            thousandths => Share::per_mille(thousandths),
-        }
-    }
-
-    pub(crate) fn promise(&self, share: Share) {
-        self.promised.store(share.thousandths(), Ordering::Relaxed);
-    }
 }
 
 /// What a look has found.
@@ -79,8 +62,6 @@ pub(crate) struct CoreLook {
     pub(crate) half: Duration,
     /// Others came or went: whether they are at work now.
     pub(crate) changed: Option<bool>,
-    /// What others are promised, where the watch has found it.
-    pub(crate) promised: Option<Share>,
 }
 
 /// A worker's view of its core.
@@ -167,14 +148,13 @@ impl CoreShare {
             let again = now - self.held.1 < HELD_AGAIN;
             self.held = (if again { self.held.0 + 1 } else { 1 }, now);
         }
-        let mut look = CoreLook { half: of_half.ran, ..CoreLook::default() };
+        let mut look = CoreLook { half: of_half.ran, changed: None };
         let Some(watched) = &mut self.watched else { return look };
         let waited = ThreadTime::read(&watched.file).unwrap_or_default().waited;
         let own = ThreadTime { ran, waited };
         let of_own = own - core::mem::replace(&mut self.own, own);
         let ours = ran.saturating_add(half.ran).as_nanos();
         watched.note.ours.store(u64::try_from(ours).unwrap_or(u64::MAX), Ordering::Relaxed);
-        look.promised = Some(watched.note.promised(Share::NONE)).filter(|it| *it != Share::NONE);
         let others = others(of_own, of_half);
         let is_first = wall > 2 * SEEN_FOR;
         if !is_first && others > OTHERS_MIN && others * OTHERS_PART > wall {
@@ -281,10 +261,6 @@ mod tests {
         assert_eq!((look.half, look.changed), (millis(3), Some(true)));
         assert!(!share.are_idle());
         assert_eq!(note.ours.load(Ordering::Relaxed), millis(109).as_nanos() as u64);
-        assert_eq!(look.promised, None, "what is configured");
-        note.promise(Share::per_mille(175));
-        let promised = core.look(start + millis(5), millis(6), time(103, 0)).promised;
-        assert_eq!(promised, Some(Share::per_mille(175)));
         note.others.store(false, Ordering::Relaxed);
         assert_eq!(core.look(start + millis(8), millis(6), half).changed, Some(false));
         assert!(share.are_idle());

@@ -2,16 +2,13 @@
 //!
 //! Started by `worker_group.rs` where workers give way to other programs only while there are any.
 //! Twice a second it reads the cores' idle time (`/proc/stat`, proc_stat(5)) and what the workers
-//! and their kernel halves have used; the rest is others'. Others that use much less than they are
-//! promised are promised less from then on, so that a program which needs a tenth of the core does
-//! not cost a flooded worker half of it. Not on the packet path.
+//! and their kernel halves have used; the rest is others'. Not on the packet path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use floodwall_schedule::Share;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::Clock;
@@ -27,18 +24,12 @@ const WATCH_WINDOW: Duration = Duration::from_millis(500);
 const AT_WORK: f64 = 0.08;
 const IDLE_SHARE: f64 = 0.06;
 
-/// The least that others at work are promised, in thousandths.
-const PROMISE_MIN: f64 = 100.0;
-/// What they are promised beyond what they use: a quarter of it, and so many thousandths.
-const PROMISE_MORE: f64 = 50.0;
-
 /// Ticks of `/proc/stat` in a second (`USER_HZ`), on every architecture but Alpha.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Watches these cores until the stop. Others are promised no more than `most`.
+/// Watches these cores until the stop.
 pub(crate) fn watch(
     cores: Vec<(usize, Arc<CoreNote>)>,
-    most: Share,
     stop: Stop,
 ) -> std::io::Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name("core-watch".to_owned());
@@ -56,11 +47,7 @@ pub(crate) fn watch(
                 let times = CoreTimes { away, ours };
                 if let Some(before) = last.replace(times) {
                     let was = note.others.load(Ordering::Relaxed);
-                    let part = times.others(&before, wall);
-                    let is = part > if was { IDLE_SHARE } else { AT_WORK };
-                    let before = note.promised(most);
-                    note.promise(if is { promise(part, before, most) } else { most });
-                    note.others.store(is, Ordering::Relaxed);
+                    note.others.store(times.others(&before, wall, was), Ordering::Relaxed);
                 }
             }
         }
@@ -83,24 +70,14 @@ struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// The part of the core that others had in the time `wall` since `before`.
-    fn others(&self, before: &Self, wall: Duration) -> f64 {
+    /// Whether others are at work, in the time `wall` since `before`; `was` is what was found then.
+    fn others(&self, before: &Self, wall: Duration, was: bool) -> bool {
         let away = self.away.saturating_sub(before.away);
         let ours = self.ours.saturating_sub(before.ours);
         let others = wall.saturating_sub(away).saturating_sub(ours);
-        others.as_secs_f64() / wall.as_secs_f64().max(f64::EPSILON)
+        let part = others.as_secs_f64() / wall.as_secs_f64().max(f64::EPSILON);
+        part > if was { IDLE_SHARE } else { AT_WORK }
     }
-}
-
-/// What others are promised that had such a part of the core while they were promised so much.
-/// Those that use most of it may want more, and are promised all that can be.
-fn promise(part: f64, promised: Share, most: Share) -> Share {
-    let used = part * 1000.0;
-    if used * 4.0 > f64::from(promised.thousandths()) * 3.0 {
-        return most;
-    }
-    let wanted = (used * 1.25 + PROMISE_MORE).max(PROMISE_MIN);
-    Share::per_mille(wanted as u16).min(most)
 }
 
 /// The time in which a core was idle, waited for a disk, or was another machine's.
@@ -138,28 +115,15 @@ mod tests {
     fn others_are_what_is_neither_idle_nor_ours_and_go_later_than_they_come() {
         let millis = Duration::from_millis;
         let times = |away, ours| CoreTimes { away: millis(away), ours: millis(ours) };
-        let found = |away: u64, ours: u64| {
-            times(1000 + away, 50 + ours).others(&times(1000, 50), millis(500))
+        let found = |away: u64, ours: u64, was| {
+            times(1000 + away, 50 + ours).others(&times(1000, 50), millis(500), was)
         };
-        assert_eq!(found(500, 0), 0.0, "an idle core");
-        assert_eq!(found(0, 500), 0.0, "all ours");
-        let few = found(215, 250);
-        assert!(few < AT_WORK, "35 of 500 are too few to come");
-        assert!(few > IDLE_SHARE, "and too many to go");
-        assert!(found(225, 250) < IDLE_SHARE, "25 may be the kernel's own");
-        assert_eq!(found(0, 250), 0.5);
-        assert_eq!(found(400, 400), 0.0, "what is told late is no others");
-    }
-
-    #[test]
-    fn others_are_promised_what_they_use_and_all_once_they_use_most_of_it() {
-        let (most, of) = (Share::per_mille(530), Share::per_mille);
-        assert_eq!(promise(0.53, most, most), most, "all of it was used");
-        let tenth = promise(0.1, most, most);
-        assert_eq!(tenth, of(175), "a tenth, a quarter of it and a twentieth");
-        assert_eq!(promise(0.1, tenth, most), tenth, "which stays");
-        assert_eq!(promise(0.14, tenth, most), most, "until more is wanted");
-        assert_eq!(promise(0.0, most, most), of(100));
-        assert_eq!(promise(0.39, most, most), most.min(of(537)));
+        assert!(!found(500, 0, true), "an idle core");
+        assert!(!found(0, 500, false), "all ours");
+        assert!(!found(215, 250, false), "35 of 500 are too few to come");
+        assert!(found(215, 250, true), "and too many to go");
+        assert!(!found(225, 250, true), "25 may be the kernel's own");
+        assert!(found(0, 250, false));
+        assert!(!found(400, 400, true), "what is told late is no others");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
-use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll, Share};
+use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll};
 
 use crate::worker::WorkerConfig;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
@@ -237,13 +237,6 @@ impl TurnGate {
     pub(crate) fn shares_now(&self) -> bool {
         self.balance.is_some()
             && !self.applications.as_ref().is_some_and(ApplicationShare::are_idle)
-    }
-
-    /// What of the core applications are promised from now on.
-    pub(crate) fn promise(&mut self, share: Share) {
-        if let Some(balance) = &mut self.balance {
-            balance.set_share(share);
-        }
     }
 
     /// The kernel's half has used core time in a thread of its own.

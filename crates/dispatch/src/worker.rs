@@ -429,9 +429,6 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let half = half.fold(ThreadTime::default(), core::ops::Add::add);
         let look = core.look(now, clock.thread_time(), half);
         let takes = shared && core.takes_half(now);
-        if let Some(share) = look.promised {
-            self.gate.promise(share);
-        }
         if shared {
             self.gate.charge(look.half);
         }

@@ -19,7 +19,6 @@ use std::thread::{self, JoinHandle};
 
 use floodwall_base::{HashKey, Steering, WorkerId};
 use floodwall_packet::{Engine, PoolConfig, PoolError, Region};
-use floodwall_schedule::Share;
 use floodwall_sync::qsbr::{Domain, NoRecord};
 use thiserror::Error;
 
@@ -275,8 +274,7 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
             )?;
         }
         if !notes.is_empty() {
-            let most = shared.config.balance.map_or(Share::NONE, |balance| balance.share);
-            core_watch::watch(notes, most, stop.clone())
+            core_watch::watch(notes, stop.clone())
                 .map_err(|source| system("start the thread that watches cores", source))?;
         }
         Ok(group)

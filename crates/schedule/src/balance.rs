@@ -110,19 +110,13 @@ const OWN_MIN: Share = Share::per_mille(10);
 /// The break that ends a run which grew too long within its budget: this part of a period.
 const RUN_BREAK: Share = Share::per_mille(100);
 
-/// The worker's own share, and its part of a period.
-fn own(config: &BalanceConfig) -> (Share, Duration) {
-    let own = config.share.rest().max(OWN_MIN);
-    (own, own.of_time(config.period).min(config.run_max / 2))
-}
-
 impl Balance {
     /// A worker that begins at `now`.
     #[must_use]
     pub fn new(config: BalanceConfig, now: Instant) -> Self {
-        let (own, budget) = own(&config);
+        let own = config.share.rest().max(OWN_MIN);
         Self {
-            budget,
+            budget: own.of_time(config.period).min(config.run_max / 2),
             own,
             config,
             start: now,
@@ -146,12 +140,6 @@ impl Balance {
     #[must_use]
     pub const fn stats(&self) -> &BalanceStats {
         &self.stats
-    }
-
-    /// From now on so much of the core is promised to applications.
-    pub fn set_share(&mut self, share: Share) {
-        self.config.share = share;
-        (self.own, self.budget) = own(&self.config);
     }
 
     /// Reports whether the applications are idle. When they are busy again, a new period begins at

@@ -327,7 +327,7 @@ fn report_live(json: bool, (sent, bytes, ran): LiveSent) -> Result<(), String> {
 }
 
 /// The core that this process is bound to, if it is one.
-pub(crate) fn own_core() -> Option<usize> {
+fn own_core() -> Option<usize> {
     let set = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
     cores.next().filter(|_| cores.next().is_none())

@@ -30,9 +30,8 @@ use floodwall_stack::{
 use tracing::{error, info, warn};
 
 use crate::address_space;
-use crate::args::{OnOff, RunArgs};
+use crate::args::RunArgs;
 use crate::capture::Captures;
-use crate::cmd::pktgen::own_core;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
 use crate::ending::{DRAIN_DEFAULT, Ending};
@@ -126,7 +125,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let devices_drop = devices_drop(settings);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
-    let outside = (&stop, &keys, args.share_core == OnOff::On, make);
+    let outside = (&stop, &keys, args.share_core, make);
     let group = start_group(settings, &shards, opened, &cores, outside)?;
     let seats = RunningWorkers::new(group.seats().to_vec(), group.reader());
     ending.set_workers(group.seats());
@@ -223,8 +222,7 @@ fn cores(settings: &RunSettings) -> Result<Vec<Option<usize>>, Failure> {
     let (flag, cores) = match (&settings.cores, &settings.cpu, settings.worker_count()) {
         (Some(cores), _, _) => ("--cores", cores.value.clone()),
         (None, Some(cpu), _) => ("--cpu", vec![cpu.value]),
-        // Where only one is allowed, it is that.
-        (None, None, 1) => return Ok(vec![own_core()]),
+        (None, None, 1) => return Ok(vec![None]),
         (None, None, workers) => {
             let cores = pin::cores_for(workers).map_err(|error| format!("--workers: {error}"))?;
             ("--workers", cores)
