@@ -69,7 +69,7 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> Exit {
     }
 }
 
-/// The interfaces under whose names something is pinned: of those that are named, or of all.
+/// The names of interfaces with pinned programs: of those given, or of all.
 fn pinned(named: &[String]) -> Vec<String> {
     let entries = std::fs::read_dir(pins::FOLDER).into_iter().flatten().flatten();
     let mut names: Vec<_> =
