@@ -105,6 +105,20 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The same, as a part of the caller.
     #[inline(always)]
     pub(crate) fn settle_here(&mut self, index: u32, now: Instant, wants_output: bool) {
+        self.settle_by(index, now, wants_output, |place, lists| {
+            place.settle(lists, index, now, wants_output);
+        });
+    }
+
+    /// Notes the memory of a connection and settles its place by `settle`, unless it has ended.
+    #[inline(always)]
+    fn settle_by(
+        &mut self,
+        index: u32,
+        now: Instant,
+        wants_output: bool,
+        settle: impl FnOnce(&mut Slot, PlaceLists<'_>),
+    ) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
@@ -118,7 +132,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             timers: &mut self.timers,
             ready: &mut self.ready,
         };
-        place.settle(lists, index, now, wants_output);
+        settle(place, lists);
     }
 
     /// The same of a connection that has been and is quiet ([`Connection::is_quiet`]) and is not
@@ -126,22 +140,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[inline(always)]
     pub(crate) fn settle_quiet(&mut self, index: u32, now: Instant) {
         debug_assert!(!self.dirty.has(index), "it has nothing to send");
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        let Some(connection) = &mut place.connection else { return };
-        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
-            return self.settle_ended(index, now, false);
-        }
-        debug_assert!(connection.is_quiet(&self.records), "nothing waits");
-        debug_assert!(!connection.timers.is_set(TimerKind::Persist), "nor did anything");
-        let grew = self.memory.note(index, connection.held(), now);
-        self.grew |= grew && self.memory.is_crowded();
-        let lists = PlaceLists {
-            dirty: &mut self.dirty,
-            delayed: &mut self.delayed,
-            timers: &mut self.timers,
-            ready: &mut self.ready,
-        };
-        place.settle_timers(lists, index);
+        debug_assert!(self.is_quiet_without_persist(index), "nothing waits");
+        self.settle_by(index, now, false, |place, lists| place.settle_timers(lists, index));
+    }
+
+    /// Whether nothing of a connection that goes on waits for its peer's window, now or before.
+    fn is_quiet_without_persist(&self, index: u32) -> bool {
+        let connection = self.at(index);
+        connection.is_none_or(|it| {
+            matches!(it.state(), TcpState::Closed | TcpState::TimeWait)
+                || it.is_quiet(&self.records) && !it.timers.is_set(TimerKind::Persist)
+        })
     }
 
     /// The same of a connection that has ended, or is in TIME-WAIT.
