@@ -38,12 +38,12 @@ macro_rules! parity {
 
             #[test]
             fn at_the_kernel_v4() {
-                run(Kernel::enter(Ip::V4), |place| Box::pin($file::$body(place)));
+                at_the_kernel(Ip::V4, |place| Box::pin($file::$body(place)));
             }
 
             #[test]
             fn at_the_kernel_v6() {
-                run(Kernel::enter(Ip::V6), |place| Box::pin($file::$body(place)));
+                at_the_kernel(Ip::V6, |place| Box::pin($file::$body(place)));
             }
 
             #[test]
@@ -76,6 +76,13 @@ const LATE: &str = "the body ends in time";
 
 /// A body that runs.
 type Body = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a body at the kernel; no process is started meanwhile by another test of this program.
+fn at_the_kernel(ip: Ip, body: fn(Arc<Kernel>) -> Body) {
+    let place = Kernel::enter(ip);
+    let _closed_when_dropped = namespace::no_process_starts();
+    run(place, body);
+}
 
 /// Runs a body on both kinds of runtime.
 fn run<P: Place>(place: Option<P>, body: fn(Arc<P>) -> Body) {

@@ -100,14 +100,21 @@ fn run<P: Place>(place: Option<P>) {
     }
 }
 
+/// Runs the bodies at the kernel; no process is started meanwhile by another test of this program.
+fn at_the_kernel(kernel: Kernel) {
+    let place = kernel.enter();
+    let _closed_when_dropped = namespace::no_process_starts();
+    run(place);
+}
+
 #[test]
 fn at_the_kernel_v4() {
-    run(Kernel::V4.enter());
+    at_the_kernel(Kernel::V4);
 }
 
 #[test]
 fn at_the_kernel_v6() {
-    run(Kernel::V6.enter());
+    at_the_kernel(Kernel::V6);
 }
 
 #[test]
