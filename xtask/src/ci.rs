@@ -2,7 +2,10 @@
 //!
 //! Called by `.ci/run` as `cargo run -p xtask -- ci`, and by hand with the names of single steps. A
 //! failed step does not stop the next ones: one run reports every step, the exit code the result.
+//! A failed test is run once more alone: it fails the step if it fails again, else the step is
+//! reported as unstable, with the output of the failure.
 
+mod again;
 mod failures;
 
 use std::env;
@@ -12,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use failures::Failures;
+use failures::{Failures, Found};
 
 /// One step: a name to call it by, and what it runs.
 struct Step {
@@ -158,23 +161,46 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool, String> {
     for group in steps.chunk_by(|_, next| next.place == Place::Beside) {
         ended.extend(together(root, group));
     }
-    for Ended { step, failures, .. } in ended.iter().filter(|ended| !ended.failures.is_empty()) {
-        println!("\n==> {} FAILED:", step.name);
+    for Ended { step, verdict, failures, .. } in ended.iter().filter(|ended| ended.said_more()) {
+        println!("\n==> {} {}:", step.name, verdict.name());
         failures.iter().for_each(|line| println!("{line}"));
     }
-    println!("\n    step      result       time");
-    for Ended { step, passed, took, .. } in &ended {
-        println!("    {:<8}  {:<6}  {:>9}", step.name, verdict(*passed), seconds(*took));
+    println!("\n    step      result        time");
+    for Ended { step, verdict, took, .. } in &ended {
+        println!("    {:<8}  {:<8}  {:>8}", step.name, verdict.name(), seconds(*took));
     }
-    let passed = ended.iter().all(|ended| ended.passed);
-    println!("    {:<8}  {:<6}  {:>9}", "all", verdict(passed), seconds(start.elapsed()));
-    Ok(passed)
+    let worst = ended.iter().map(|ended| ended.verdict).max().unwrap_or(Verdict::Passed);
+    println!("    {:<8}  {:<8}  {:>8}", "all", worst.name(), seconds(start.elapsed()));
+    Ok(worst != Verdict::Failed)
+}
+
+/// How a step ended; the worst comes last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Passed,
+    /// Tests failed, and each passed when it was run again alone.
+    Unstable,
+    Failed,
+}
+
+impl Verdict {
+    fn of(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "ok",
+            Self::Unstable => "UNSTABLE",
+            Self::Failed => "FAILED",
+        }
+    }
 }
 
 /// A step that has ended.
 struct Ended<'a> {
     step: &'a Step,
-    passed: bool,
+    verdict: Verdict,
     took: Duration,
     /// Its failures in its output's own words.
     failures: Vec<String>,
@@ -190,7 +216,7 @@ fn together<'a>(root: &Path, steps: &[&'a Step]) -> Vec<Ended<'a>> {
             beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for (other, said) in others {
             println!("\n==> {} (beside {}): {}", other.step.name, first.name, other.step.what);
-            if !other.passed {
+            if other.verdict != Verdict::Passed {
                 println!("{said}");
             }
             println!("{}", other.line());
@@ -202,7 +228,12 @@ fn together<'a>(root: &Path, steps: &[&'a Step]) -> Vec<Ended<'a>> {
 
 impl Ended<'_> {
     fn line(&self) -> String {
-        format!("<== {}: {} in {}", self.step.name, verdict(self.passed), seconds(self.took))
+        format!("<== {}: {} in {}", self.step.name, self.verdict.name(), seconds(self.took))
+    }
+
+    /// Whether its failures are to be printed at the end of the run.
+    fn said_more(&self) -> bool {
+        self.verdict != Verdict::Passed && !self.failures.is_empty()
     }
 }
 
@@ -211,14 +242,20 @@ impl Step {
     fn take(&self, root: &Path) -> Ended<'_> {
         println!("\n==> {}: {}", self.name, self.what);
         let start = now();
-        let mut failures = Vec::new();
+        let mut found = Found::default();
         let passed = match self.run {
             Run::Own(check) => check(root),
             Run::Cargo(..) | Run::Apart(..) => {
-                self.commands(root).iter_mut().all(|command| succeeds(command, &mut failures))
+                self.commands(root).iter_mut().all(|command| succeeds(command, &mut found))
             }
         };
-        let ended = Ended { step: self, passed, took: start.elapsed(), failures };
+        let verdict = match self.run {
+            Run::Cargo(["test", ..], vars) if !passed && again::all_pass(root, &found, vars) => {
+                Verdict::Unstable
+            }
+            _ => Verdict::of(passed),
+        };
+        let ended = Ended { step: self, verdict, took: start.elapsed(), failures: found.lines };
         println!("{}", ended.line());
         ended
     }
@@ -241,8 +278,8 @@ impl Step {
         });
         let mut failures = Failures::default();
         said.lines().for_each(|line| failures.line(line));
-        let failures = failures.into_lines();
-        (Ended { step: self, passed, took: start.elapsed(), failures }, said)
+        let (verdict, failures) = (Verdict::of(passed), failures.into_found().lines);
+        (Ended { step: self, verdict, took: start.elapsed(), failures }, said)
     }
 
     /// What it runs in turn; nothing where it is a check of this program.
@@ -276,11 +313,11 @@ fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)]) -> Command {
 }
 
 /// Runs the command, passes its output on, and adds the failures in it.
-fn succeeds(command: &mut Command, failures: &mut Vec<String>) -> bool {
+fn succeeds(command: &mut Command, found: &mut Found) -> bool {
     let mut child = match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => {
-            failures.push(format!("cannot run {command:?}: {error}"));
+            found.lines.push(format!("cannot run {command:?}: {error}"));
             return false;
         }
     };
@@ -290,12 +327,12 @@ fn succeeds(command: &mut Command, failures: &mut Vec<String>) -> bool {
         let of_stdout = stdout.map(|stream| pass_on(stream, io::stdout()));
         (of_stdout, errors.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    failures.extend([of_stdout, of_stderr].into_iter().flatten().flatten());
+    [of_stdout, of_stderr].into_iter().flatten().for_each(|stream| found.add(stream));
     child.wait().is_ok_and(|status| status.success())
 }
 
 /// Copies the stream, line by line, up to its end; returns the failures in it.
-fn pass_on(stream: impl Read, mut to: impl Write) -> Vec<String> {
+fn pass_on(stream: impl Read, mut to: impl Write) -> Found {
     let mut failures = Failures::default();
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
@@ -305,7 +342,7 @@ fn pass_on(stream: impl Read, mut to: impl Write) -> Vec<String> {
         failures.line(String::from_utf8_lossy(&line).trim_end_matches('\n'));
         line.clear();
     }
-    failures.into_lines()
+    failures.into_found()
 }
 
 /// The same command in the idle class of the scheduler: it runs where nothing else would.
@@ -327,10 +364,6 @@ pub(crate) fn target(root: &Path) -> PathBuf {
 #[expect(clippy::disallowed_methods, reason = "a person waits for these steps: real time is meant")]
 fn now() -> Instant {
     Instant::now()
-}
-
-fn verdict(passed: bool) -> &'static str {
-    if passed { "ok" } else { "FAILED" }
 }
 
 fn seconds(time: Duration) -> String {

@@ -8,10 +8,30 @@ const DETAIL: usize = 60;
 /// Collects the failures of one stream of cargo and libtest, line by line.
 #[derive(Default)]
 pub(super) struct Failures {
-    kept: Vec<String>,
+    found: Found,
     part: Part,
     /// Lines of detail of the present part.
     detail: usize,
+}
+
+/// Failures of one or more streams.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The lines of the failures, in order.
+    pub(super) lines: Vec<String>,
+    /// The names of failed tests, in order.
+    pub(super) tests: Vec<String>,
+    /// Cargo's options for each test program that failed: `-p floodwall-tcp --test worlds`.
+    pub(super) programs: Vec<String>,
+}
+
+impl Found {
+    /// Adds the failures of another stream.
+    pub(super) fn add(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+        self.tests.extend(other.tests);
+        self.programs.extend(other.programs);
+    }
 }
 
 /// The part of the output that the next line belongs to.
@@ -47,20 +67,26 @@ impl Failures {
             self.keep(line);
         }
         self.part = next;
+        if !begins && next == Part::Names && !line.is_empty() {
+            self.found.tests.push(line.trim().to_owned());
+        }
+        if let Some((_, options)) = line.split_once("to rerun pass `") {
+            self.found.programs.push(options.trim_end_matches('`').to_owned());
+        }
     }
 
     fn keep(&mut self, line: &str) {
         self.detail += 1;
         if self.part == Part::Names || self.detail <= DETAIL {
-            self.kept.push(line.to_owned());
+            self.found.lines.push(line.to_owned());
         } else if self.detail == DETAIL + 1 {
-            self.kept.push("(more of it above)".to_owned());
+            self.found.lines.push("(more of it above)".to_owned());
         }
     }
 
-    /// The lines of the failures, in order; none where nothing failed.
-    pub(super) fn into_lines(self) -> Vec<String> {
-        self.kept
+    /// What was found; nothing where nothing failed.
+    pub(super) fn into_found(self) -> Found {
+        self.found
     }
 }
 
@@ -68,10 +94,10 @@ impl Failures {
 mod tests {
     use super::*;
 
-    fn of(output: &str) -> Vec<String> {
+    fn of(output: &str) -> Found {
         let mut failures = Failures::default();
         output.lines().for_each(|line| failures.line(line));
-        failures.into_lines()
+        failures.into_found()
     }
 
     #[test]
@@ -89,27 +115,33 @@ mod tests {
             "    b",
             "test result: FAILED. 1 passed; 1 failed",
         ];
-        assert_eq!(of(output), kept);
+        let found = of(output);
+        assert_eq!((found.lines, found.tests), (kept.map(str::to_owned).into(), vec!["b".into()]));
     }
 
     #[test]
     fn names_are_kept_behind_an_output_that_is_too_long() {
         let output =
             format!("failures:\n{}failures:\n    b\ntest result: FAILED.", "x\n".repeat(900));
-        let kept = of(&output);
+        let kept = of(&output).lines;
         assert!(kept.len() < 70 && kept.contains(&"    b".to_owned()), "{kept:?}");
     }
 
     #[test]
     fn an_error_of_the_compiler_and_the_programs_that_failed_are_kept() {
         let output = "   Compiling a\nerror[E0308]: mismatched types\n --> src/lib.rs:1:1\n\n\
-                      warning: unused\nerror: 1 target failed:\n    `-p a --test b`\n";
+                      error: test failed, to rerun pass `-p a --test b`\n     Running c\n\n\
+                      warning: unused\nerror: 2 targets failed:\n    `-p a --test b`\n";
         let kept = [
             "error[E0308]: mismatched types",
             " --> src/lib.rs:1:1",
-            "error: 1 target failed:",
+            "error: test failed, to rerun pass `-p a --test b`",
+            "     Running c",
+            "error: 2 targets failed:",
             "    `-p a --test b`",
         ];
-        assert_eq!(of(output), kept);
+        let found = of(output);
+        assert_eq!(found.lines, kept);
+        assert_eq!(found.programs, ["-p a --test b"]);
     }
 }
