@@ -296,20 +296,79 @@ fn explained(socket: &std::path::Path) -> u64 {
     took
 }
 
-/// What `top`, every five seconds `explain` and a scrape of the metrics, the watch for floods and
-/// the log cost, all at once, in parts of a core: at the workers, at the other threads of `run`, in
-/// `top` and `explain`. Under a flood workers take what there is, so that their part shows at rest
-/// only.
+/// Nanoseconds of processor time in a length of time, and the packets that came in it.
+struct Took {
+    workers: u64,
+    others: u64,
+    /// `top` and `explain`.
+    tools: u64,
+    packets: u64,
+}
+
+const LENGTH: Duration = Duration::from_secs(10);
+
+/// What `LENGTH` takes: with `top` at one look a second, and `explain` and a scrape of the metrics
+/// every five seconds, or without.
+fn took(running: &Instance, watched: bool) -> Took {
+    let packets = || {
+        let stat = running.json(&["stat", "--json"]);
+        stat["counters"]["IpInReceives"].as_u64().unwrap()
+    };
+    let seconds = LENGTH.as_secs();
+    let came = packets();
+    let top = watched.then(|| {
+        let mut top = Command::new(crate::support::BIN);
+        top.args(["top", "--json", "-n", &seconds.to_string(), "--socket"]).arg(running.socket());
+        top.stdout(std::process::Stdio::null()).spawn().unwrap()
+    });
+    let (before, mut own, mut explains) = (ran(running.child.id()), 0, 0);
+    for second in 0..seconds {
+        if watched && second % 5 == 0 {
+            let scrape = running.within(|| {
+                let mut stream = TcpStream::connect("127.0.0.1:9100").unwrap();
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                let mut text = String::new();
+                stream.read_to_string(&mut text).unwrap();
+            });
+            scrape.join().unwrap();
+        }
+        // It looks for two seconds.
+        match (watched, second % 5) {
+            (true, 1) => explains += explained(&running.socket()),
+            (true, 2) => {}
+            _ => std::thread::sleep(Duration::from_secs(1)),
+        }
+        own = top.as_ref().map_or(0, |top| ran(top.id()).1.max(own));
+    }
+    let (after, packets) = (ran(running.child.id()), packets() - came);
+    top.into_iter().for_each(|mut top| _ = top.wait());
+    Took { workers: after.0 - before.0, others: after.1 - before.1, tools: own + explains, packets }
+}
+
+/// What watching costs in parts of a core: at the workers, at the other threads of `run`, in the
+/// tools. Under a flood the workers' part is that of a packet, times the packets: a flood that is
+/// faster while it is watched is no cost of watching.
+fn cost(bare: &Took, watched: &Took, flooded: bool) -> [f64; 3] {
+    let part = |nanos: f64| nanos / LENGTH.as_nanos() as f64 * 100.0;
+    let unwatched = if flooded {
+        bare.workers as f64 / bare.packets as f64 * watched.packets as f64
+    } else {
+        bare.workers as f64
+    };
+    [watched.workers as f64 - unwatched, watched.others as f64, watched.tools as f64].map(part)
+}
+
+/// `top`, `explain`, scrapes, the watch for floods and the log, all at once: medians of five turns,
+/// each of a length with them and one without.
 #[test]
 fn watching_costs_at_most_a_hundredth_of_a_core() {
-    const LENGTH: Duration = Duration::from_secs(20);
     if !may() || std::env::var_os("FLOODWALL_DEEP").is_none_or(|deep| deep == "0") {
         eprintln!("skipped: FLOODWALL_DEEP=1 runs it, as root");
         return;
     }
     let running = start("cost");
-    let done = Arc::new(AtomicBool::new(false));
     for flooded in [false, true] {
+        let done = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&done);
         let flood = running.within(move || {
             let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
@@ -319,54 +378,27 @@ fn watching_costs_at_most_a_hundredth_of_a_core() {
             }
         });
         std::thread::sleep(Duration::from_secs(3));
-        let mut parts = Vec::new();
-        for watched in [false, true] {
-            let seconds = LENGTH.as_secs().to_string();
-            let top = watched.then(|| {
-                let mut top = Command::new(crate::support::BIN);
-                top.args(["top", "--json", "-n", &seconds, "--socket"]).arg(running.socket());
-                top.stdout(std::process::Stdio::null()).spawn().unwrap()
-            });
-            let (before, mut own, mut explains) = (ran(running.child.id()), 0, 0);
-            for second in 0..LENGTH.as_secs() {
-                if watched && second % 5 == 0 {
-                    let scrape = running.within(|| {
-                        let mut stream = TcpStream::connect("127.0.0.1:9100").unwrap();
-                        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-                        let mut text = String::new();
-                        stream.read_to_string(&mut text).unwrap();
-                    });
-                    scrape.join().unwrap();
-                }
-                // It looks for two seconds.
-                match (watched, second % 5) {
-                    (true, 1) => explains += explained(&running.socket()),
-                    (true, 2) => {}
-                    _ => std::thread::sleep(Duration::from_secs(1)),
-                }
-                own = top.as_ref().map_or(0, |top| ran(top.id()).1.max(own));
-            }
-            let after = ran(running.child.id());
-            parts.push([after.0 - before.0, after.1 - before.1, own + explains]);
-            top.into_iter().for_each(|mut top| _ = top.wait());
-        }
-        let part = |nanos: u64| nanos as f64 / LENGTH.as_nanos() as f64 * 100.0;
-        let more = |at: usize| part(parts[1][at].saturating_sub(parts[0][at]));
         let words = if flooded { "under flood" } else { "at rest" };
-        eprintln!(
-            "{words}: unwatched, workers {:.3} %, other threads {:.3} % of a core; watched, {:.3} \
-             and {:.3} %; top and explain {:.3} %",
-            part(parts[0][0]),
-            part(parts[0][1]),
-            part(parts[1][0]),
-            part(parts[1][1]),
-            part(parts[1][2]),
-        );
-        let at_workers = if flooded { 0.0 } else { more(0) };
-        let all = at_workers + part(parts[1][1]) + part(parts[1][2]);
-        assert!(all <= 1.0, "{words}: {all:.3} % of a core");
+        let mut turns = Vec::new();
+        for turn in 0..5 {
+            let (bare, watched) = (took(&running, false), took(&running, true));
+            let cost = cost(&bare, &watched, flooded);
+            let [workers, others, tools] = cost;
+            let per_packet = |took: &Took| took.workers / took.packets.max(1);
+            eprintln!(
+                "{words}, turn {turn}: workers {workers:.3} %, other threads {others:.3} %, top \
+                 and explain {tools:.3} % of a core; {} packets, {} ns each, watched {} and {} ns",
+                bare.packets,
+                per_packet(&bare),
+                watched.packets,
+                per_packet(&watched),
+            );
+            turns.push(cost.iter().sum::<f64>());
+        }
+        turns.sort_by(f64::total_cmp);
+        eprintln!("{words}: {:.3} % of a core", turns[2]);
         done.store(true, Ordering::Relaxed);
         flood.join().unwrap();
-        done.store(false, Ordering::Relaxed);
+        assert!(turns[2] <= 1.0, "{words}: {turns:.3?} % of a core");
     }
 }
