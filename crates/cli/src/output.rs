@@ -4,7 +4,7 @@
 //! so that no text reaches a terminal as it is: what is printed is escaped here, in one place.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use serde_json::Value;
@@ -35,6 +35,40 @@ pub(crate) fn print_again(text: &str) -> ControlFlow<Exit> {
             ControlFlow::Break(Exit::Usage)
         }
     }
+}
+
+/// As [`print`]; on a terminal, lines that are wider than it go on below their text, which begins
+/// at column `indent` where a line is indented.
+pub(crate) fn print_folded(text: &str, indent: usize) -> Exit {
+    let text = lines(text);
+    match io::stdout().is_terminal() {
+        true => print_styled(&folded(&text, indent, crate::terminal::size().1.into())),
+        false => print_styled(&text),
+    }
+}
+
+/// Breaks lines between words at that many columns; words that are wider stay whole.
+fn folded(text: &str, indent: usize, columns: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let below = if line.starts_with(' ') { indent } else { 0 };
+        let mut at = 0;
+        for (number, word) in line.split(' ').enumerate() {
+            let width = word.chars().count();
+            if number > 0 && at + 1 + width > columns && at > below {
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', below));
+                at = below;
+            } else if number > 0 {
+                out.push(' ');
+                at += 1;
+            }
+            out.push_str(word);
+            at += width;
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// Prints a JSON document for programs.
@@ -133,6 +167,18 @@ fn is_unsafe(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_lines_go_on_below_their_text() {
+        let text = "attack: a flood of something\n\n  what      datagrams for ports, 9 a second\n";
+        let narrow = "attack: a flood of\nsomething\n\n  what      datagrams\n            for \
+                      ports, 9\n            a second\n";
+        assert_eq!(folded(text, 12, 24), narrow);
+        assert_eq!(folded(text, 12, 80), text);
+        // A terminal that is too narrow for anything.
+        let fd00 = "  from      fd00::/48 47 %\n";
+        assert_eq!(folded(fd00, 12, 1), "  from      fd00::/48\n            47\n            %\n");
+    }
 
     #[test]
     fn no_text_controls_a_terminal() {

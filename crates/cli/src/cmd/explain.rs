@@ -57,7 +57,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
             let _ = writeln!(text, "\nfirst line: {ifname}\n  {}", first_line::line(&parts));
         }
     }
-    output::print(&text)
+    output::print_folded(&text, "  evidence  ".len())
 }
 
 /// `sources` are of all that arrives; `now` is seconds since 1970.
