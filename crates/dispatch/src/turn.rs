@@ -185,6 +185,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
         let capacity = self.rx_capacity(now).min(self.handoff_capacity());
+        self.gate.share_memory(&self.pool);
         let asked = self.gate.ask(capacity);
         let mut room = asked;
         let credit = self.credit();

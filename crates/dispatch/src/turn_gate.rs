@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
-use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf, Pool};
 use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll};
 
 use crate::worker::WorkerConfig;
@@ -149,6 +149,17 @@ impl TurnGate {
     /// Whether there is a gate at all.
     pub(crate) const fn chooses(&self) -> bool {
         self.gate.is_some()
+    }
+
+    /// Tells the gates how many frames of this pool are free, where they ask for it.
+    #[inline]
+    pub(crate) fn share_memory(&mut self, pool: &Pool) {
+        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.minds_memory()) {
+            gate.has_free(pool.available().frames);
+        }
+        if let Some(gate) = self.handed_gate.as_mut().filter(|gate| gate.minds_memory()) {
+            gate.has_free(pool.available().frames);
+        }
     }
 
     /// Packets of unverified flows that wait at both gates.

@@ -533,12 +533,7 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS.into_iter().filter(|_| whole) {
         run.flood(name, what, kind)?;
     }
-    // Replays at four times their price are more than criteria are guaranteed beside.
-    let is_too_much = |purpose: CallPurpose, price| whole && purpose.is_replay() && price > 1;
     for (name, what, purpose, price) in ERRANDS {
-        if is_too_much(purpose, price) {
-            continue;
-        }
         run.calm(name, what, CallPlan::Beside(purpose, price))?;
     }
     if whole {

@@ -78,9 +78,9 @@ fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
         ];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 37);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 39);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
-        assert!(report.phases.iter().take(35).all(|phase| asked(phase) == 20), "{report}");
+        assert!(report.phases.iter().take(37).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
     }
 }

@@ -26,7 +26,8 @@
 //! receive capacity; unverified packets are never shut out wholly, not by established flows either.
 //!
 //! # Under flood
-//! Any sender fills the queues. Bound: `UNVERIFIED_WAITING_MAX` packets a family; work per packet:
+//! Any sender fills the queues. Bound: `UNVERIFIED_WAITING_MAX` packets a family, and a fifth of
+//! the free frames, so that a burst that comes meanwhile finds room; work per packet:
 //! one move beside the classification, and a hash of its source prefix. When a queue is full the
 //! new packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of
 //! the queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable
@@ -58,6 +59,12 @@ const TURN_MAX: Duration = Duration::from_millis(1);
 /// (`docs/design/balance.md`).
 const CREDIT_FULL: usize = BURST_MAX / 2;
 const GATE_CREDIT: usize = 4 * BURST_MAX;
+
+/// Of the free frames the packets of one family that wait may be this part: with both families
+/// waiting, most of what connections and fragments leave is left for what arrives.
+const FREE_DIVISOR: usize = 5;
+/// However few are free, half a burst may wait.
+const WAITING_MIN: usize = BURST_MAX / 2;
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,6 +173,8 @@ impl GateStats {
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
+    /// How many packets of a family may wait, with the memory that was free last.
+    waiting_max: usize,
     /// Room that established flows leave to unverified packets that wait.
     least: usize,
     pressure: Pressure,
@@ -202,6 +211,7 @@ impl Gate {
         Self {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             pressure: Pressure::new(&config),
+            waiting_max: config.waiting,
             config,
             established_flows_for: 0,
             polled: None,
@@ -287,6 +297,19 @@ impl Gate {
     /// A device had no room for all that came since the last poll, or no credit, at `now`.
     pub const fn overflowed(&mut self, now: Instant) {
         self.pressure.overflowed(now);
+    }
+
+    /// Whether the next [`Gate::admit`] wants to know how much memory is free.
+    #[must_use]
+    #[inline]
+    pub const fn minds_memory(&self) -> bool {
+        self.is_under_pressure() || self.waiting() > 0
+    }
+
+    /// So many frames are free: packets wait in a part of them.
+    pub fn has_free(&mut self, frames: usize) {
+        let part = (frames / FREE_DIVISOR).max(WAITING_MIN);
+        self.waiting_max = self.config.waiting.min(part);
     }
 
     /// The number of packets of established flows at the front of what the last [`Gate::admit`]
@@ -449,7 +472,7 @@ impl Gate {
                 self.stats.unknown += 1;
                 let [v4, v6] = &mut self.lines;
                 let line = if waiting_line::is_ipv6(&packet) { v6 } else { v4 };
-                if line.push(packet, self.config.waiting) {
+                if line.push(packet, self.waiting_max) {
                     self.stats.waiting_peak = self.stats.waiting_peak.max(line.len());
                 } else {
                     self.stats.crowded_out += 1;

@@ -53,6 +53,17 @@ impl HandedGate {
         self.gate.waiting()
     }
 
+    /// As [`Gate::minds_memory`].
+    #[must_use]
+    pub const fn minds_memory(&self) -> bool {
+        self.gate.minds_memory()
+    }
+
+    /// As [`Gate::has_free`].
+    pub fn has_free(&mut self, frames: usize) {
+        self.gate.has_free(frames);
+    }
+
     /// As [`Gate::ran`].
     pub fn ran(&mut self, took: Duration) {
         self.gate.ran(took);

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
-use floodwall_packet::{Burst, Engine, HandoffList};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool};
 use floodwall_schedule::{Balance, Gate, HandedGate, NextTurn, Poll};
 
 use crate::node_config::{NodeConfig, SimulatedApplication};
@@ -167,6 +167,16 @@ impl CoreShare {
     pub(crate) fn waiting(&self) -> usize {
         self.gate.as_ref().map_or(0, Gate::waiting)
             + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
+    }
+
+    /// Tells the gates how many frames of this pool are free, where they ask for it.
+    pub(crate) fn share_memory(&mut self, pool: &Pool) {
+        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.minds_memory()) {
+            gate.has_free(pool.available().frames);
+        }
+        if let Some(gate) = self.handed_gate.as_mut().filter(|gate| gate.minds_memory()) {
+            gate.has_free(pool.available().frames);
+        }
     }
 
     /// Whether this turn only looks ahead for established flows, and timed work waits.

@@ -318,6 +318,7 @@ impl WorldNode {
 
     fn take_burst(&mut self, now: Instant) -> Spent {
         let mut spent = Spent { wake_ups: 1, ..Spent::default() };
+        self.share.share_memory(&self.pool);
         let (capacity, asked) = self.share.ask(now, &*self.engine);
         self.arrived.set_limit(asked);
         while self.arrived.room() > 0 {

@@ -625,3 +625,33 @@ fn families_are_told_apart_with_and_without_a_link_header() {
     assert!(!is(&frame));
     assert!(!is(&[]) && !is(&[0x60; 3]));
 }
+
+#[test]
+fn packets_wait_in_a_part_of_the_free_memory_and_in_all_their_places_where_there_is_enough() {
+    for v6 in [false, true] {
+        let mut bench = Bench::new(always());
+        // Established flows at every poll: unverified packets wait.
+        let waits = |bench: &mut Bench, frames: usize| {
+            for _ in 0..100 {
+                assert!(bench.gate.minds_memory());
+                bench.gate.has_free(frames);
+                let flow = (v6, b'f');
+                let mut ring =
+                    bench.ring((0..BURST_MAX).map(|n| if n < 8 { flow } else { (v6, b's') }));
+                ring.truncate(bench.gate.ask(BURST_MAX));
+                bench.round(&mut ring, BURST_MAX);
+            }
+            bench.gate.waiting()
+        };
+        // Little is free: half a burst waits all the same.
+        assert!(waits(&mut bench, 0) <= WAITING_MIN);
+        let some = waits(&mut bench, 1000);
+        assert!(some > 100 && some <= 1000 / FREE_DIVISOR, "{some}");
+        assert_eq!(bench.gate.stats().waiting_peak, 1000 / FREE_DIVISOR);
+        waits(&mut bench, 100_000);
+        assert_eq!(bench.gate.stats().waiting_peak, UNVERIFIED_WAITING_MAX);
+        waits(&mut bench, 0);
+        let left = waits(&mut bench, 0);
+        assert!(left <= WAITING_MIN, "{left}: what waits is served, and no more joins it");
+    }
+}
