@@ -283,6 +283,41 @@ mod tests {
         is_done.recv_timeout(Duration::from_secs(300)).expect("they wait for each other");
     }
 
+    /// A handle that is never ready.
+    #[derive(Default)]
+    struct Silent(Waiters, WakerCell);
+
+    impl Waited for Silent {
+        fn waiting(&self, _: WaitDirection) -> (&Waiters, &WakerCell) {
+            (&self.0, &self.1)
+        }
+
+        fn poll_ready_by(
+            &self,
+            _: WaitDirection,
+            register: &mut dyn FnMut(),
+        ) -> Poll<io::Result<()>> {
+            register();
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn waits_that_are_dropped_leave_no_waker_behind() {
+        let (handle, count) = (Silent::default(), Arc::new(WaiterCount::default()));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        for _ in 0..1000 {
+            let mut wait = Readiness::new(&handle, WaitDirection::Read);
+            assert!(Pin::new(&mut wait).poll(&mut cx).is_pending());
+        }
+        assert!(handle.0.all.lock().futures.is_empty());
+        let mut stays = Readiness::new(&handle, WaitDirection::Read);
+        assert!(Pin::new(&mut stays).poll(&mut cx).is_pending());
+        handle.1.take().expect("a waker is registered").wake();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+
     #[test]
     fn one_that_polls_is_woken_too_where_another_takes_the_cell_over() {
         let (waiters, cell) = (Waiters::default(), WakerCell::new());

@@ -186,6 +186,14 @@ pub(crate) async fn resolve_first(
     }
 }
 
+/// Times that a bind waits for what was dropped before it.
+pub(crate) const BIND_SETTLES: usize = 3;
+
+/// Whether a bind was refused for a port that may be that of a socket dropped a moment ago.
+pub(crate) fn is_taken(error: &io::Error, addr: SocketAddr) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,7 +24,7 @@ use floodwall_stack::remote::{UdpHandle, WaitDirection};
 use floodwall_udp::{Received, SocketSettings};
 use tokio::io::{Interest, Ready};
 
-use crate::addrs::{self, ToSocketAddrs};
+use crate::addrs::{self, BIND_SETTLES, ToSocketAddrs, is_taken};
 use crate::network::Network;
 use crate::readiness;
 
@@ -399,9 +399,6 @@ impl UdpSocket {
     }
 }
 
-/// Times that a bind waits for sockets that were dropped before it.
-const BIND_SETTLES: usize = 3;
-
 /// Opens a socket. A dropped socket holds its port until its worker has processed the drop, and a
 /// program that drops one and binds another at once must not fail by that: where a port is in use,
 /// the workers finish their earlier requests, and then the bind is repeated. The same is done while
@@ -418,11 +415,7 @@ async fn open(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 tokio::task::yield_now().await;
             }
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && addr.port() != 0
-                    && settles < BIND_SETTLES =>
-            {
+            Err(error) if settles < BIND_SETTLES && is_taken(&error, addr) => {
                 settles += 1;
                 network.settle().await?;
             }

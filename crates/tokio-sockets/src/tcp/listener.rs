@@ -13,7 +13,7 @@ use floodwall_stack::remote::{ListenHandle, TcpHandle};
 use floodwall_tcp::TcpSettings;
 
 use super::stream::TcpStream;
-use crate::addrs::{self, ToSocketAddrs};
+use crate::addrs::{self, BIND_SETTLES, ToSocketAddrs, is_taken};
 use crate::network::Network;
 use crate::readiness;
 
@@ -185,17 +185,23 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// Asks all workers to listen.
+/// Asks all workers to listen. A dropped listener holds its port until the workers have processed
+/// the drop: as with a UDP socket, they finish their earlier requests then, and it is asked again.
 async fn listen(
     network: &Network,
     addr: SocketAddr,
     settings: TcpSettings,
     backlog: usize,
 ) -> io::Result<ListenHandle> {
+    let mut settles = 0;
     loop {
         match network.remote().listen_tcp(addr, settings.clone(), backlog).await {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 tokio::task::yield_now().await;
+            }
+            Err(error) if settles < BIND_SETTLES && is_taken(&error, addr) => {
+                settles += 1;
+                network.settle().await?;
             }
             done => return done,
         }
