@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, PublicRandom};
 use floodwall_packet::PacketBuf;
+use floodwall_stack::{RawSettings, StackConfig};
 use floodwall_tcp::{ConnectionId, TcpSettings};
-use floodwall_tests::bytes_of;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
+use floodwall_tests::{bytes_of, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
@@ -421,5 +422,53 @@ fn a_predicted_datagram_has_the_outcome_of_the_general_path() {
         let looks = (0..40).map(|n| datagrams_alike(2 * n + family));
         let looks = looks.fold([0, 0], |sum, n| [sum[0] + n[0], sum[1] + n[1]]);
         assert!(looks[1] * 10 < looks[0] * 9, "headers were read as often: {looks:?}");
+    }
+}
+
+/// A raw socket hears a whole protocol, also of flows that were predicted before it was opened.
+#[test]
+fn a_raw_socket_hears_all_of_a_flow_that_would_be_predicted() {
+    for family in [Family::V4, Family::V6] {
+        let config = StackConfig { raw_sockets_max: 2, ..ethernet_config(HOST) };
+        let mut peer =
+            TcpPeer::on(&config, family, &TcpSettings::default(), ((HOST, PEER), (80, 40_000)));
+        let timestamps = Some(Timestamps { value: 99, echo: 0 });
+        peer.open(TcpOptionSet { timestamps, mss: Some(1400), ..TcpOptionSet::NONE });
+        let any = SocketAddr::new(addr(family, HOST), 53);
+        peer.rig.sockets(|s| s.udp_bind(any, SocketSettings::new(family))).0.unwrap();
+        let mut place = Place { seq: 1, ack: 1, clock: 100, echo: 0, stamps: true };
+        let mut arrive = |peer: &mut TcpPeer| {
+            // A train of segments, and a datagram of one peer.
+            for len in [10, 700, 700, 700] {
+                let bytes = frame(peer, &place.next(len));
+                place.seq += len as u32;
+                peer.rig.frame(&bytes);
+            }
+            let train: Vec<_> = (0..4)
+                .map(|_| {
+                    let bytes = frame(peer, &place.next(1000));
+                    place.seq += 1000;
+                    peer.rig.pool.packet_from(&bytes).unwrap()
+                })
+                .collect();
+            peer.rig.arrive(train);
+            let from = SocketAddr::new(addr(family, PEER), 4000);
+            let mut bytes = from_peer(&craft::udp(from, any, &[7; 20]));
+            bytes[..6].copy_from_slice(&[2, 0, 0, 0, 0, HOST]);
+            bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, PEER]);
+            (0..4).for_each(|_| _ = peer.rig.frame(&bytes));
+        };
+        arrive(&mut peer);
+        let [tcp, udp] = [IpProtocol::TCP, IpProtocol::UDP].map(|protocol| {
+            peer.rig.sockets(|s| s.raw_open(RawSettings::new(family, protocol))).0.unwrap()
+        });
+        for round in 0..2 {
+            arrive(&mut peer);
+            let mut heard = |id| {
+                let mut one = || peer.rig.sockets(|s| s.raw_recv(id, &mut [0; 2000])).0.is_ok();
+                (0..).take_while(|_| one()).count()
+            };
+            assert_eq!((heard(tcp), heard(udp)), (8, 4), "{family:?}, round {round}");
+        }
     }
 }

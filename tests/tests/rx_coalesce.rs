@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use floodwall_base::{DropReason, Family, PublicRandom};
+use floodwall_base::{DropReason, Family, IfIndex, PublicRandom};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
@@ -176,6 +176,25 @@ fn one_acknowledgment_answers_a_train() {
         let end = floodwall_tests::tcp_peer::IRS.wrapping_add(1 + 20 * 1388);
         assert_eq!((answer.ack, answer.len), (end, 0), "{family:?}");
         assert_eq!(peer.received(id), vec![7; 20 * 1388]);
+    }
+}
+
+/// What a rule of an access list has let in is every segment, however they are taken.
+#[test]
+fn an_access_list_counts_each_segment_of_a_train() {
+    for family in [Family::V4, Family::V6] {
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
+        let id = peer.open(options(99));
+        let rule = "permit tcp from any to any".parse().unwrap();
+        assert!(peer.rig.stack.set_access_list(IfIndex(1), &[rule]));
+        let puts = (0..20).map(|n| put(ACK, 1 + n * 1000, 1).options(stamped(100)));
+        let frames: Vec<_> = puts.map(|put| frame(&peer, &put.data(&[7; 1000]))).collect();
+        let all = packets(&peer, &frames, None);
+        peer.rig.arrive(all);
+        assert_eq!(peer.received(id), vec![7; 20_000]);
+        let list = peer.rig.stack.access_list(IfIndex(1)).unwrap();
+        let counts: Vec<_> = list.rules().map(|(_, count)| count.packets).collect();
+        assert_eq!(counts, [20], "{family:?}");
     }
 }
 

@@ -269,6 +269,32 @@ fn a_path_that_one_connection_has_learnt_is_known_to_the_next_one() {
     }
 }
 
+/// RFC 5927 section 4.1: an error about bytes that are not in flight is forged, or late.
+#[test]
+fn a_packet_too_big_about_bytes_that_are_not_in_flight_changes_nothing() {
+    for family in FAMILIES {
+        let mut bench = Bench::new(&config());
+        let mut open = bench.open(1, family);
+        let (heard, departed) = bench.write(&open, 60_000);
+        let quote = bytes_of(&departed[0])[LINK..].to_vec();
+        let flight: usize = heard.iter().map(|heard| heard.text.len()).sum();
+        // Before the first byte, behind the last, and half of the circle away.
+        for wrong in [u32::MAX, u32::MAX - 70_000, flight as u32, 1 << 20, 1 << 31] {
+            let mut quote = quote.clone();
+            let at = headers(family) as usize - 20 + 4;
+            let seq = heard[0].seq.wrapping_add(wrong);
+            quote[at..at + 4].copy_from_slice(&seq.to_be_bytes());
+            let answer = bench.rig.frame(&too_big(family, 1300, &quote));
+            assert!(answer.is_empty(), "{family:?} {wrong:#x}: sent again");
+        }
+        assert_eq!(bench.count(Counter::FloodwallExceptionsLearnt), 0);
+        // All but what is left for the last one is in full segments, as before.
+        let sizes = bench.drain(&mut open, heard);
+        assert!(sizes[..sizes.len() - 1].iter().all(|len| *len == 1500), "{sizes:?}");
+        assert_eq!(bench.write(&open, 20_000).0[0].len, 1500);
+    }
+}
+
 #[test]
 fn a_path_below_ipv4s_floor_gets_segments_that_routers_may_fragment() {
     let mut bench = Bench::new(&config());

@@ -10,11 +10,12 @@ use floodwall_sync::qsbr::Domain;
 
 use super::*;
 use crate::index::SmallIndex;
-use crate::{Selector, TableId};
+use crate::{NextHop, NextHopId, RouteKind, Selector, TableId};
 
 both! {
     no_change_of_a_table_like_the_internets_touches_more_than_a_step_allows => bounded;
     a_table_that_grows_moves_a_small_part_of_what_it_has => grown;
+    row_76_a_next_hop_that_changes_touches_no_route_and_no_answer_is_wrong => hops_change;
 }
 
 /// Words of a node.
@@ -142,4 +143,47 @@ fn grown<A: LpmFamily>() {
     let fullest = fib.tables.iter().map(|table| table.fullest_map()).max().unwrap();
     // Thirty-two maps for thirty thousand; parts of the space are not alike.
     assert!(fullest < 4 * 1024, "{fullest} of {} move together", prefixes.len());
+}
+
+/// Thousands of routes go through a few next hops, and these change a thousand times: nothing of
+/// the trie is painted again, and a reader finds each change once it is shown.
+fn hops_change<A: LpmFamily>() {
+    const WAYS: usize = 16;
+    let prefixes = prefixes::<A>(20_000);
+    let (domain, mut random) = (Domain::new(1), PublicRandom::new(7));
+    let mut reader = domain.reader().unwrap();
+    let config = FibConfig::for_routes(40_000);
+    let mut fib = Fib::<A>::new(&domain, config, HashKey::new(1, 2), START);
+    let id = |way: usize| NextHopId(1 + way as u32);
+    let hop = |iface| NextHop {
+        kind: RouteKind::Unicast,
+        iface: IfIndex(iface),
+        gateway: None,
+        src_addr: None,
+    };
+    let mut ifaces = [1_u16; WAYS];
+    for (way, iface) in ifaces.iter().enumerate() {
+        fib.add_next_hop(id(way), hop(*iface)).unwrap();
+    }
+    let route = |n: usize| Route::through(prefixes[n], id(n % WAYS));
+    fib.load(&(0..prefixes.len()).map(route).collect::<Vec<_>>(), START).unwrap();
+    assert!(fib.publish(START));
+    // Below these there is no other prefix.
+    let longest = prefixes.iter().map(|prefix| prefix.len()).max().unwrap();
+    let last: Vec<_> = (0..prefixes.len()).filter(|n| prefixes[*n].len() == longest).collect();
+    let (routes, mut most) = (fib.reader(), (0, 0));
+    for _ in 0..1000 {
+        let way = random.next_u64() as usize % WAYS;
+        ifaces[way] = 1 + (random.next_u64() % 60) as u16;
+        let new = hop(ifaces[way]);
+        count(&mut fib, &mut most, |fib| fib.replace_next_hop(id(way), new, START).unwrap());
+        assert!(count(&mut fib, &mut most, |fib| fib.publish(START)), "nothing is left to do");
+        for _ in 0..8 {
+            let n = last[random.next_u64() as usize % last.len()];
+            let found = routes.lookup(reader.view(), prefixes[n].addr(), START).unwrap();
+            assert_eq!(found.iface, IfIndex(ifaces[n % WAYS]));
+        }
+        reader.quiescent(START);
+    }
+    assert_eq!(most, (0, 0), "words and units");
 }

@@ -38,8 +38,8 @@ mod alone {
 }
 
 /// Weakened by hand, each made a model fail: `has_room` without its second look, `accepted` that
-/// takes the marks before it makes room, `close` that does not stop the list, and `close` that
-/// stops it but does not set the closed flag.
+/// takes the marks before it makes room, `close` that does not stop the list, `close` that stops it
+/// but does not set the closed flag, and a ring without release (a connection is seen in halves).
 #[cfg(loom)]
 mod model {
     use loom::{sync::Notify, thread};
@@ -47,6 +47,7 @@ mod model {
     use super::*;
     use crate::Call;
     use crate::shim::Arc;
+    use crate::shim::atomic::Ordering::Relaxed;
 
     struct Shared {
         queue: AcceptQueue,
@@ -156,6 +157,35 @@ mod model {
             }
             let reset = program.join().unwrap();
             assert_eq!((left + reset, ours.take()), (2, 0), "each is reset by one side");
+        });
+    }
+
+    /// Row 78 of docs/threats.md (CVE-2026-43198): what the worker wrote of a connection before it
+    /// handed it over is what the program finds.
+    #[test]
+    fn row_78_a_connection_is_whole_when_the_program_sees_it() {
+        bounded(|| {
+            let ours = Shared::new(8);
+            let ends = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let (theirs, seen) = (Arc::clone(&ours), Arc::clone(&ends));
+            let program = thread::spawn(move || {
+                let mut accepted = 0;
+                while accepted < 2 {
+                    for index in theirs.queue.take(|index| theirs.links.get(index as usize)) {
+                        assert_eq!(seen[index as usize].load(Relaxed), 7 + index, "in halves");
+                        let _ = theirs.queue.accepted();
+                        accepted += 1;
+                    }
+                    if accepted < 2 && theirs.queue.park() {
+                        theirs.program.wait();
+                    }
+                }
+            });
+            for index in 0..2 {
+                ends[index as usize].store(7 + index, Relaxed);
+                assert!(!ours.finish(index), "not closed yet");
+            }
+            program.join().unwrap();
         });
     }
 }
