@@ -433,7 +433,7 @@ fn a_second_program_too_many_queues_and_a_large_mtu_are_refused_in_clear_words()
         let Some(first) = open(&config(XdpMode::Native)) else { return };
         let second = words(&config(XdpMode::Native));
         assert!(second.contains("a second XDP program"), "{second}");
-        drop(first);
+        namespace::close(first);
         let queues = AfXdpConfig { queues: Some(2), ..config(XdpMode::Native) };
         assert!(words(&queues).contains("ethtool -l"), "{}", words(&queues));
         assert!(ip("link set ours mtu 3000"));

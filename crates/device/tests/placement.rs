@@ -13,7 +13,7 @@ use floodwall_device::{
     Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
-use namespace::{available, drop_capabilities, inside, ip, skip, wait, wait_millis};
+use namespace::{available, close, drop_capabilities, inside, ip, skip, wait, wait_millis};
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {
@@ -31,7 +31,7 @@ fn veth() -> bool {
 
 /// Whether `ours` joins packets (GRO), as ethtool reports it; `None` where it does not.
 fn joins() -> Option<bool> {
-    let output = Command::new("ethtool").args(["-k", "ours"]).output().ok()?;
+    let output = namespace::output(Command::new("ethtool").args(["-k", "ours"])).ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     let line = text.lines().find(|line| line.starts_with("generic-receive-offload:"))?;
     Some(line.ends_with("on"))
@@ -84,9 +84,9 @@ fn the_thread_stands_behind_the_worker_and_is_gone_with_the_device() {
             // A second placement changes nothing.
             let other = take(NapiPolicy::NapiThread).unwrap();
             assert_eq!(other.report().place, "left");
-            drop(other);
+            close(other);
             assert_eq!(thread_of(&report.words), (19, "0".to_owned()));
-            drop(placement);
+            close(placement);
             assert_eq!((joins(), notes()), (before, 0));
         }
     });
@@ -100,7 +100,7 @@ fn an_interface_that_vanishes_takes_its_place_with_it() {
         }
         let Some(placement) = take(NapiPolicy::NapiThread) else { return };
         assert!(ip("link del ours"));
-        drop(placement);
+        close(placement);
         assert_eq!(notes(), 0);
         // The next one of the name is another interface, and starts anew.
         assert!(veth());

@@ -155,7 +155,7 @@ fn the_loudest_refused_prefix_is_told() {
 const HALF_WAY: usize = 15;
 
 fn nft(words: &str) -> bool {
-    let out = Command::new("nft").args(words.split_whitespace()).output();
+    let out = rig::output(Command::new("nft").args(words.split_whitespace()));
     out.is_ok_and(|out| out.status.success())
 }
 
@@ -280,7 +280,7 @@ fn a_listener_that_goes_between_syn_and_ack_leaves_a_reset() {
         let listener = TcpListener::bind(server(v6, PORT)).unwrap();
         let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
         let mut stream = half_way(&rig, v6);
-        drop(listener);
+        rig::close(listener);
         let error = rig.run(move || {
             assert!(hold_back_acks(false));
             stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

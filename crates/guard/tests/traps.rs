@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use floodwall_device::{HalfStanding, Placement};
 use floodwall_guard::{GuardConfig, GuardError, Notice, Trouble, Watch};
-use rig::{IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start, sysctl};
+use rig::{
+    IFACE, Rig, close, config, connect_and_echo, counted, echo, server, skip, start, sysctl,
+};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
 
 const PORT: u16 = 7000;
 
 fn said(command: &str) -> String {
     let mut words = command.split_whitespace();
-    let out = Command::new(words.next().unwrap()).args(words).output();
+    let out = rig::output(Command::new(words.next().unwrap()).args(words));
     out.map_or_else(|error| error.to_string(), |out| String::from_utf8_lossy(&out.stdout).into())
 }
 
@@ -78,9 +80,9 @@ fn nothing_is_left_behind() {
         let half = Placement::look(IFACE).unwrap();
         let goes_first = matches!(half, HalfStanding::Threads { nice: ..0 });
         assert_eq!(goes_first, half_first, "{half:?}, {:?}", guard.half());
-        drop(guard);
+        close(guard);
         connect();
-        // A process that another test forks holds the descriptors until its exec.
+        // The kernel takes the last references back on a thread of its own.
         let is_absent = || Placement::look(IFACE).unwrap() == HalfStanding::Absent;
         assert!((0..1000).any(|_| is_absent() || {
             std::thread::sleep(Duration::from_millis(10));
@@ -125,7 +127,7 @@ fn a_listener_that_goes_and_an_interface_that_goes_are_noticed() {
     let listener = TcpListener::bind(server(false, PORT)).unwrap();
     let Some(mut guard) = start(config(&[PORT], Watch::Always)) else { return };
     assert_eq!(guard.follow().unwrap(), []);
-    drop(listener);
+    close(listener);
     assert_eq!(guard.follow().unwrap(), [Notice::Listener(PORT, false)]);
     let refused = rig.run(|| TcpStream::connect(server(false, PORT)).unwrap_err().kind());
     assert_eq!(refused, std::io::ErrorKind::ConnectionRefused, "the kernel resets, as before");
@@ -197,10 +199,10 @@ fn behind_a_vlan_tag_connections_are_taken_over_too() {
     let Some(rig) = Rig::new() else { return };
     fn vlan(name: &str, (four, six): (&str, &str)) -> bool {
         assert!(
-            Command::new("ethtool")
-                .args(["-K", name, "txvlan", "off", "rxvlan", "off"])
-                .output()
-                .is_ok()
+            rig::output(
+                Command::new("ethtool").args(["-K", name, "txvlan", "off", "rxvlan", "off"])
+            )
+            .is_ok()
         );
         rig::ip(&format!("link add link {name} name {name}.5 type vlan id 5"))
             && rig::ip(&format!("address add {four}/24 dev {name}.5"))
@@ -267,7 +269,7 @@ fn a_vlan_tag_is_kept() {
 
 /// Runs `nft` with these words; false where it is not there.
 fn nft(words: &str) -> bool {
-    let out = Command::new("nft").args(words.split_whitespace()).output();
+    let out = rig::output(Command::new("nft").args(words.split_whitespace()));
     out.is_ok_and(|out| {
         assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
         true
@@ -336,7 +338,7 @@ fn a_check_makes_a_connection_and_leaves_nothing() {
     echo(server(false, PORT));
     echo("[::]:7001".parse().unwrap());
     let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
-    drop(guard);
+    close(guard);
     let (ports, before) = ([PORT, 7001, 7002], everything());
     let found = |trouble: Option<Trouble>, words: &str| {
         let all = floodwall_guard::check(IFACE, &ports);

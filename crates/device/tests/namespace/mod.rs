@@ -8,7 +8,8 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use floodwall_device::{Device, DeviceError};
@@ -51,15 +52,39 @@ pub fn available<T>(what: Result<T, DeviceError>) -> Option<T> {
     }
 }
 
+/// Held for writing while a process starts: until it is another program, the new process has a copy
+/// of every open descriptor, and what this process drops meanwhile stays open (a file's lock, a
+/// program at an interface).
+static STARTING: RwLock<()> = RwLock::new(());
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
+/// Runs a process; what it says.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn(piped)?.wait_with_output()
+}
+
+/// Drops a device or its place while no process starts, so that the kernel's part of it is closed
+/// then.
+pub fn close<T>(what: T) {
+    let _none_starts = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    drop(what);
+}
+
 /// Runs one `ip` command in the calling thread's namespace.
 pub fn ip(words: &str) -> bool {
-    let status = Command::new("ip").args(words.split_whitespace()).status();
-    status.is_ok_and(|status| status.success())
+    let ended =
+        spawn(Command::new("ip").args(words.split_whitespace())).and_then(|mut ip| ip.wait());
+    ended.is_ok_and(|status| status.success())
 }
 
 /// The output of one `ip` command in the calling thread's namespace.
 pub fn shown(words: &str) -> String {
-    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
+    let output = output(Command::new("ip").args(words.split_whitespace())).unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -12,8 +12,9 @@ pub mod frame;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -37,9 +38,34 @@ pub fn skip(why: &str) {
     eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
 }
 
+/// Held for writing while a process starts: until it is another program, the new process has a copy
+/// of every open descriptor, and what this process drops meanwhile stays open.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a process.
+pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
+/// Runs a process; what it says.
+pub fn output(command: &mut Command) -> std::io::Result<Output> {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn(piped)?.wait_with_output()
+}
+
+/// Drops a listener or a guard while no process starts, so that the kernel's part of it is closed
+/// then.
+pub fn close<T>(what: T) {
+    let _none_starts = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    drop(what);
+}
+
 /// Runs one `ip` command in the calling thread's namespace.
 pub fn ip(words: &str) -> bool {
-    Command::new("ip").args(words.split_whitespace()).status().is_ok_and(|it| it.success())
+    let ended =
+        spawn(Command::new("ip").args(words.split_whitespace())).and_then(|mut ip| ip.wait());
+    ended.is_ok_and(|status| status.success())
 }
 
 /// Sets a sysctl of the calling thread's namespace.
@@ -157,7 +183,16 @@ pub fn config(ports: &[u16], watch: Watch) -> GuardConfig {
 
 /// Starts a guard; `None`, with the reason printed, where this kernel cannot.
 pub fn start(config: GuardConfig) -> Option<Guard> {
-    match Guard::start(config) {
+    // A process that another test starts holds the descriptors of the last guard for a moment.
+    let mut started = Guard::start(config.clone());
+    for _ in 0..1000 {
+        if !matches!(started, Err(GuardError::Busy(_))) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+        started = Guard::start(config.clone());
+    }
+    match started {
         Ok(guard) => Some(guard),
         Err(
             error @ (GuardError::NoBtf(_) | GuardError::NoFunction(_) | GuardError::NoPrivilege(_)),
@@ -217,7 +252,7 @@ pub fn server(v6: bool, port: u16) -> SocketAddr {
 
 /// What `ss` says of connections that these words select, as far as a handshake decides it.
 pub fn agreed(words: &str) -> Vec<String> {
-    let out = Command::new("ss").args(["-tieHOn"]).args(words.split_whitespace()).output().unwrap();
+    let out = output(Command::new("ss").args(["-tieHOn"]).args(words.split_whitespace())).unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let kept = ["ts", "sack", "ecn", "ecnseen"];
     let keys = ["wscale:", "mss:", "advmss:", "pmtu:"];
