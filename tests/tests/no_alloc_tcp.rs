@@ -162,8 +162,7 @@ impl Pair {
         let listener = self.listener;
         for _ in 0..4000 {
             self.exchange();
-            if let Some(server) = self.with(1, |tcp, lend| tcp.accept(listener, lend.now)).unwrap()
-            {
+            if let Some(server) = self.with(1, |tcp, _| tcp.accept(listener)).unwrap() {
                 return [client, server];
             }
         }

@@ -51,12 +51,15 @@ enum FlowEnds {
 /// The ends of a flow, ours as the source.
 #[inline]
 fn ends_of(flow: &FlowKey) -> FlowEnds {
-    match (flow.local.ipv4_bits(), flow.remote.ipv4_bits()) {
-        (Some(ours), Some(theirs)) => {
-            let (src_addr, dst_addr) = (Ipv4Addr::from_bits(ours), Ipv4Addr::from_bits(theirs));
-            FlowEnds::V4(AddrPair { src_addr, dst_addr })
+    let (src_addr, dst_addr) = (flow.local.addr, flow.remote.addr);
+    match flow.local.ipv4_bits() {
+        Some(ours) => {
+            // Both are of one family: the other address is mapped as well.
+            let theirs = Ipv4Addr::from_bits(dst_addr.to_bits() as u32);
+            debug_assert_eq!(flow.remote.ipv4_bits(), Some(theirs.to_bits()));
+            FlowEnds::V4(AddrPair { src_addr: Ipv4Addr::from_bits(ours), dst_addr: theirs })
         }
-        _ => FlowEnds::V6(AddrPair { src_addr: flow.local.addr, dst_addr: flow.remote.addr }),
+        None => FlowEnds::V6(AddrPair { src_addr, dst_addr }),
     }
 }
 
@@ -491,22 +494,6 @@ impl Stack {
         Ok(())
     }
 
-    /// Where a segment goes: mostly where the one before went.
-    #[inline]
-    fn tcp_path<A: IpFamily>(
-        &mut self,
-        cx: &RoundContext<'_>,
-        dst_addr: A,
-        zone: Option<IfIndex>,
-    ) -> Result<OutputPath<A>, DropReason> {
-        if let Some(path) = self.sockets.path_cache.last(dst_addr, zone, cx.now) {
-            return Ok(path);
-        }
-        let path = self.path(cx, dst_addr, zone)?;
-        self.sockets.path_cache.note_last((dst_addr, zone), path, cx.now);
-        Ok(path)
-    }
-
     /// There is no way for that packet: a SYN-ACK among them is not sent again.
     fn tcp_unsent<A: IpFamily>(
         &mut self,
@@ -752,8 +739,7 @@ impl Sockets<'_> {
         &mut self,
         listener: ListenerId,
     ) -> Result<Option<ConnectionId>, StaleHandle> {
-        let now = self.cx.now;
-        self.tcp()?.accept(listener, now)
+        self.tcp()?.accept(listener)
     }
 
     /// A connection of this owner for which something has become possible.

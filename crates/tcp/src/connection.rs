@@ -17,6 +17,7 @@ use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
 use crate::congestion::CongestionControl;
+use crate::delayed_ack::AT_ONCE;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
@@ -344,6 +345,16 @@ impl Connection {
         let mss = self.mss();
         self.recovery.begin_with_segments_of(mss);
         self.arm_keepalive();
+    }
+
+    /// The program has accepted the connection. An acknowledgment that has waited for that is quick
+    /// now (`is_quick`): it leaves at the end of the round, unless the program answers in it.
+    pub(crate) fn accept(&mut self) {
+        self.rcv.accept();
+        let waits = self.timers.is_set(TimerKind::DelayedAck);
+        if waits && self.acknowledge == Acknowledge::SecondFull {
+            self.timers.set(TimerKind::DelayedAck, AT_ONCE);
+        }
     }
 
     /// Prefetches the lines that a segment or a write will touch: all at once, so that the misses

@@ -231,7 +231,10 @@ impl ConnectionMemory {
 
     /// There is a connection with that peer at `index`.
     pub(crate) fn join(&mut self, index: u32, peer: IpAddr) {
-        self.quit(index);
+        // Usually the one before it has quit.
+        if self.holders.get(index as usize).is_some_and(|it| it.held > 0 || it.share.is_some()) {
+            self.quit(index);
+        }
         if let Some(holder) = self.holders.get_mut(index as usize) {
             holder.peer = Some(match peer {
                 IpAddr::V4(peer) => peer.to_ipv6_mapped(),

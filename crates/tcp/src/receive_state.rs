@@ -99,6 +99,17 @@ impl ReceiveState {
         self.tuning.towards(if tuned { most } else { 0 });
     }
 
+    /// No program can answer yet, as none has accepted the connection: acknowledgments are not
+    /// quick before.
+    pub(crate) const fn wait_for_program(&mut self) {
+        self.quick = 0;
+    }
+
+    /// The program has accepted the connection, and may answer.
+    pub(crate) const fn accept(&mut self) {
+        self.quick = QUICK_ACKS;
+    }
+
     /// The program has read so many bytes, which may raise the limit.
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.limit = self.tuning.judge(self.limit, now);

@@ -257,7 +257,7 @@ impl World {
             }
             (_, None) => {
                 let listener = self.listener;
-                self.id = self.tcp.accept(listener, now).ok().flatten();
+                self.id = self.tcp.accept(listener).ok().flatten();
             }
             _ => {}
         }

@@ -172,6 +172,8 @@ fn segments_by_call(family: Family, room: usize) -> Vec<[usize; READERS]> {
     peer.sockets(|s| service.start(s)).0.expect("a service");
     let mut clients: Vec<_> =
         (0..READERS as u16).map(|n| Client::open(&mut peer, 5000 + n)).collect();
+    // They are accepted before they ask: requests are acknowledged before they are answered.
+    peer.sockets(|s| service.run(s, Units(10_000)));
     clients.iter_mut().for_each(|client| client.say(&mut peer, PAGE));
     peer.wait(Duration::ZERO);
     let mut calls = Vec::new();

@@ -27,6 +27,8 @@ use crate::triage::recent_peers::SENT_AGAIN_AFTER;
 
 /// How long an entry serves.
 const PATH_LIFETIME: Duration = Duration::from_millis(100);
+/// How long one does that leads to no neighbour: of a link without addresses.
+const LINK_PATH_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The key of a cached path: two queries match only if they are equal bit by bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,14 +272,16 @@ impl PathCache {
         (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
     }
 
-    /// Remembers where a destination leads.
+    /// Remembers where a destination leads: to a neighbour, unless the link has none.
     pub(crate) fn note_last<A: LastPath>(
         &mut self,
         (dst_addr, zone): (A, Option<IfIndex>),
         path: OutputPath<A>,
+        to_neighbor: bool,
         now: Instant,
     ) {
-        let (generation, until) = (self.generation, now + PATH_LIFETIME);
+        let lifetime = if to_neighbor { PATH_LIFETIME } else { LINK_PATH_LIFETIME };
+        let (generation, until) = (self.generation, now + lifetime);
         let (src_addr, heads) = (None, None);
         let way = ResolvedPath { dst_addr, zone, generation, until, path, src_addr, heads };
         *A::last_way_mut(self) = Some(way);
@@ -405,7 +409,7 @@ mod tests {
         let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
         let path = OutputPath::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
         assert_eq!(paths.last(to, zone, now), None);
-        paths.note_last((to, zone), path, now);
+        paths.note_last((to, zone), path, true, now);
         assert_eq!(paths.last(to, zone, now), Some(path));
         assert_eq!(paths.last_source(to, zone), None);
         paths.note_source((other, zone), other);
@@ -417,10 +421,14 @@ mod tests {
         assert_eq!(paths.last(other, zone, now), None);
         assert_eq!(paths.last(to, None, now), None);
         assert_eq!(paths.last(to, zone, now + PATH_LIFETIME), None);
+        // Of a link without neighbours longer.
+        paths.note_last((to, zone), path, false, now);
+        assert_eq!(paths.last(to, zone, now + PATH_LIFETIME), Some(path));
+        assert_eq!(paths.last(to, zone, now + LINK_PATH_LIFETIME), None);
         paths.forget();
         assert_eq!(paths.last(to, zone, now), None);
         assert_eq!(paths.last_source(to, zone), None, "something has changed");
-        paths.note_last((to, zone), path, now);
+        paths.note_last((to, zone), path, true, now);
         assert_eq!(paths.last_source(to, zone), None, "of a path that was looked up again");
     }
 
@@ -446,7 +454,7 @@ mod tests {
                 packet.set_iface(IfIndex(1));
                 packet
             };
-            paths.note_last((ends.dst_addr, None), path, now);
+            paths.note_last((ends.dst_addr, None), path, true, now);
             // What a neighbour protocol sends in its place, and another length.
             paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::ICMPV6), 32);
             paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::TCP), 31);
@@ -468,7 +476,7 @@ mod tests {
             assert_eq!(paths.last(ends.dst_addr, None, now + PATH_LIFETIME), None);
             paths.forget();
             assert_eq!(paths.last(ends.dst_addr, None, now), None);
-            paths.note_last((ends.dst_addr, None), path, now);
+            paths.note_last((ends.dst_addr, None), path, true, now);
             assert!(paths.heads(&ends, None, &marks).is_none(), "it may have others now");
         }
     }

@@ -64,6 +64,13 @@ impl Stack {
         Ok(path.at_most(known.mtu))
     }
 
+    /// Whether the next hop of a path is a neighbour, of which reachability is looked after.
+    pub(crate) fn leads_to_neighbor<A: IpFamily>(&self, path: OutputPath<A>) -> bool {
+        let OutputPath::Via { iface, .. } = path else { return false };
+        let interface = self.interfaces.get(usize::from(iface.0));
+        interface.is_none_or(|it| it.medium != LinkMedium::Ip)
+    }
+
     /// Where the route to a destination hands packets to: what was learnt of it counts for that.
     pub(crate) fn hop_of<A: IpFamily>(
         &self,

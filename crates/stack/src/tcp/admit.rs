@@ -63,6 +63,8 @@ impl Stack {
         counters.count(receives);
         counters.add(in_octets, (packet.len() - l3) as u64);
         counters.count(delivers);
+        // Its headers are read in one go as well.
+        self.burst.in_one_go += 1;
         let mut packet = packet;
         packet.truncate(end);
         let mut arrived = ArrivedSegment::NONE;

@@ -7,8 +7,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::DropReason;
-use floodwall_base::IfIndex;
+use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_ip::output::HeaderError;
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ipv4;
@@ -24,6 +23,33 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 
 impl Stack {
+    /// Where a segment goes: mostly where the one before went.
+    #[inline]
+    pub(super) fn tcp_path<A: IpFamily>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+    ) -> Result<OutputPath<A>, DropReason> {
+        if let Some(path) = self.sockets.path_cache.last(dst_addr, zone, cx.now) {
+            return Ok(path);
+        }
+        let path = self.path(cx, dst_addr, zone)?;
+        self.note_path((dst_addr, zone), path, cx.now);
+        Ok(path)
+    }
+
+    #[inline(never)]
+    fn note_path<A: IpFamily>(
+        &mut self,
+        to: (A, Option<IfIndex>),
+        path: OutputPath<A>,
+        now: Instant,
+    ) {
+        let to_neighbor = self.leads_to_neighbor(path);
+        self.sockets.path_cache.note_last(to, path, to_neighbor, now);
+    }
+
     /// The MTU of a path, with what was learnt of the destination; `None` where this shard's tables
     /// are behind.
     #[inline]

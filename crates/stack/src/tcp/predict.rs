@@ -223,10 +223,7 @@ impl Stack {
         match self.tcp_expected(cx, packet, mac, &mut place) {
             Ok(()) => Ok(()),
             Err(packet) if place.1 == 0 => Err(packet),
-            Err(packet) => {
-                self.goes_general();
-                self.tcp_from_admitted(cx, packet, place)
-            }
+            Err(packet) => self.tcp_from_admitted(cx, packet, place),
         }
     }
 

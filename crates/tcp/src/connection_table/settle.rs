@@ -51,9 +51,16 @@ impl Slot {
             self.armed = next;
             lists.timers.set(index, next);
         }
+        self.announce(lists.ready, index);
+    }
+
+    /// Puts a connection with events on the list of its owner, once that has accepted it.
+    #[inline(always)]
+    fn announce(&self, ready: &mut IndexLists, index: u32) {
+        let Some(connection) = &self.connection else { return };
         let has_events = !connection.events.is_empty() && !connection.released;
-        if has_events && self.slot.is_none() && !lists.ready.is_linked(index) {
-            lists.ready.push_back(self.owner, index);
+        if has_events && self.slot.is_none() && !ready.is_linked(index) {
+            ready.push_back(self.owner, index);
         }
     }
 }
@@ -79,6 +86,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
             // Its timer tries again.
             self.dirty.remove(index);
         }
+    }
+
+    /// The same after the program has accepted the connection, which was settled before: that
+    /// changes nothing but its events and what its acknowledgment waits for.
+    pub(crate) fn settle_accepted(&mut self, index: u32) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        connection.accept();
+        self.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
+        place.announce(&mut self.ready, index);
     }
 
     /// The same after the program has read, which usually changes only the memory held.

@@ -188,13 +188,13 @@ impl Connection {
         }
     }
 
-    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment
-    /// alone is acknowledged at the end of the round, since its sender may have no more than one in
-    /// flight: by then a program on the same core has answered, and its data carries it. They end
-    /// when the program answers, so that acknowledgments ride on its data, and for full
-    /// segments after `QUICK_ACKS`: what follows in a row is acknowledged by pairs anyway. A short
-    /// segment, or one with PSH, ends a write of the peer: the next one may wait for this
-    /// acknowledgment (Nagle's algorithm).
+    /// Quick acknowledgments: while a connection is young, from when its program has accepted it
+    /// ([`Connection::accept`]), or after a delay in vain, a segment alone is acknowledged at the
+    /// end of the round, since its sender may have no more than one in flight: by then a program on
+    /// the same core has answered, and its data carries it. They end when the program answers, so
+    /// that acknowledgments ride on its data, and for full segments after `QUICK_ACKS`: what
+    /// follows in a row is acknowledged by pairs anyway. A short segment, or one with PSH, ends a
+    /// write of the peer: the next one may wait for this acknowledgment (Nagle's algorithm).
     fn is_quick(&mut self, len: u32, pushed: bool) -> bool {
         let is_quick = len > 0 && self.rcv.quick > 0 && self.acknowledge == Acknowledge::SecondFull;
         if is_quick && !pushed && len >= u32::from(self.rcv.mss) {

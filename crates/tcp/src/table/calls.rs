@@ -264,17 +264,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ///
     /// # Errors
     /// The listener is gone. `Ok(None)` where the accept queue is empty.
-    pub fn accept(
-        &mut self,
-        listener: ListenerId,
-        now: Instant,
-    ) -> Result<Option<ConnectionId>, StaleHandle> {
+    pub fn accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, StaleHandle> {
         let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
         let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
         if let Some((_, slot)) = slot {
             self.half_open.accepted(slot);
         }
-        self.settle(index, now);
+        self.settle_accepted(index);
         Ok(Some(self.id(index)))
     }
 

@@ -51,7 +51,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         match SegmentKind::of(segment.flags.0) {
             SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), mtu, segment),
             SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
-                Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
+                Ok(index) => self.segment_at(lend, index, segment, packet, None),
                 Err(Unproven::Reset) => refused(flow, segment),
                 Err(Unproven::Silence) => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
             },
@@ -133,7 +133,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         syn_ack_packet(lend, &SynAck { mss, ..*answer }, settings.map(HandshakeHeader::of))
     }
 
-    /// Processes a segment that may prove a handshake; if it does, its connection is created.
+    /// Processes a segment that may prove a handshake; if it does, its connection is created, to
+    /// which the segment goes next.
     fn on_proof(
         &mut self,
         lend: &mut TcpContext<'_>,
@@ -141,7 +142,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         (flow, hash): (&FlowKey, u64),
         mtu: u32,
         segment: &Segment,
-    ) -> Result<(), Unproven> {
+    ) -> Result<u32, Unproven> {
         let half = self.listeners.half(listener).ok_or(Unproven::Reset)?;
         let ack = HandshakeAck {
             flow: *flow,
@@ -155,8 +156,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             AckOutcome::Proven(proven) => {
                 self.make_room(lend, Some(flow.remote.ip()));
-                self.establish(lend, listener, mtu, (&proven, hash));
-                Ok(())
+                self.establish(lend, listener, mtu, (&proven, hash)).ok_or(Unproven::Reset)
             }
             // A cookie is proved by the first byte of the stream alone. Where that was lost, and
             // what comes first is a later segment of the first flight, a reset would end an honest
@@ -173,14 +173,15 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
-    /// Creates a connection from a proven handshake and queues it for accept.
+    /// Creates a connection from a proven handshake and queues it for accept; `None` where no place
+    /// is left.
     fn establish(
         &mut self,
         lend: &mut TcpContext<'_>,
         listener: u32,
         mtu: u32,
         (proven, hash): (&Proven, u64),
-    ) {
+    ) -> Option<u32> {
         let flow = *proven.flow();
         let taken = match self.listeners.of_new(listener) {
             Some(_) => self.take_place((&flow, hash)),
@@ -189,7 +190,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Self { listeners, places, .. } = self;
         let found = listeners.of_new(listener).zip(taken);
         let Some(((settings, owner), index)) = found else {
-            return self.half_open.accepted(proven.slot());
+            self.half_open.accepted(proven.slot());
+            return None;
         };
         // Without timestamps its clock is shown to nothing.
         let clock = proven.timestamps().map_or_else(TimestampClock::default, |shown| {
@@ -205,6 +207,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.enter_ledgers(index, listener, flow.remote.ip(), lend.now);
         self.listeners.enqueue(listener, index);
         lend.counters.count(Counter::TcpPassiveOpens);
+        self.prefetch(index);
+        Some(index)
     }
 
     /// Processes a segment of a flow in TIME-WAIT.
@@ -257,6 +261,7 @@ fn begin_proven(
     proven: &Proven,
 ) {
     connection.prove(start, shake);
+    connection.rcv.wait_for_program();
     if proven.retransmitted() > 0 {
         connection.recovery.rtt_mut().syn_was_retransmitted();
         if proven.retransmitted() > 1 {

@@ -150,16 +150,31 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let is_listened = segment.has(TcpFlags::SYN)
             && self.at(index).is_some_and(|connection| connection.opens_anew(segment))
             && self.listeners.lookup(flow, link.0).is_some();
-        let reply = reply.filter(|_| !self.wants_transmit());
-        let Some((connection, mut cx)) = self.lent(index, lend) else {
-            return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
-        };
         if is_listened {
-            connection.be_quiet();
+            if let Some(connection) = self.at_mut(index) {
+                connection.be_quiet();
+            }
             self.settle(index, lend.now);
             let hash = self.hash(flow);
             return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
         }
+        self.segment_at(lend, index, segment, (packet, text), reply)
+    }
+
+    /// Processes a segment of the connection at `index`.
+    #[inline]
+    pub(super) fn segment_at(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        index: u32,
+        segment: &Segment,
+        (packet, text): (PacketBuf, usize),
+        reply: Option<&mut Option<OutgoingSegment>>,
+    ) -> SegmentVerdict {
+        let reply = reply.filter(|_| !self.wants_transmit());
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
+            return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
+        };
         let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         let outcome = connection.input(&mut cx, *segment, packet);

@@ -174,8 +174,7 @@ impl Cable {
     }
 
     pub(super) fn accept(&mut self, host: usize, listener: ListenerId) -> Option<ConnectionId> {
-        let now = self.now;
-        self.hosts[host].tcp.accept(listener, now).unwrap()
+        self.hosts[host].tcp.accept(listener).unwrap()
     }
 
     pub(super) fn recv(

@@ -142,8 +142,7 @@ impl Peer {
             ack = ack.time(ours.value + 1, theirs.value);
         }
         assert!(self.give(ack).is_empty());
-        let now = self.now;
-        self.host.tcp.accept(listener, now).unwrap().unwrap()
+        self.host.tcp.accept(listener).unwrap().unwrap()
     }
 
     /// A connection that our host opened; the peer's SYN-ACK has these options.

@@ -114,11 +114,10 @@ fn a_full_accept_queue_delays_a_client_and_loses_nothing_of_it() {
     assert!(peer.give(put(A, 1, 1).data(b"hello")).is_empty());
     assert_eq!(peer.dropped, Some(DropReason::TcpHandshakeRefused));
     assert_eq!(peer.host.tcp.len(), 1);
-    let now = peer.now;
-    assert!(peer.host.tcp.accept(listener, now).unwrap().is_some());
+    assert!(peer.host.tcp.accept(listener).unwrap().is_some());
     // The client sends again, and is accepted.
     peer.give(put(A, 1, 1).data(b"hello"));
-    let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+    let id = peer.host.tcp.accept(listener).unwrap().unwrap();
     assert_eq!(peer.read(id, 9).0, Ok(b"hello".to_vec()));
 }
 
@@ -283,16 +282,14 @@ fn listeners_that_share_a_port_get_connections_by_their_ends() {
     let zone = floodwall_base::IfIndex::default();
     let alone = peer.host.tcp.listen(any, zone, 1500, &TcpSettings::default(), 4, 0);
     assert_eq!(alone, Err(crate::ListenError::InUse), "in use without the share option");
-    let now = peer.now;
     for n in 0..60 {
         peer.peer_port = 10_000 + n;
         let answer = peer.give(put(S, 0, 0)).remove(0);
         peer.iss = answer.seq;
         peer.give(put(A, 1, 1));
     }
-    let waiting = listeners.map(|listener| {
-        core::iter::from_fn(|| peer.host.tcp.accept(listener, now).unwrap()).count()
-    });
+    let waiting = listeners
+        .map(|listener| core::iter::from_fn(|| peer.host.tcp.accept(listener).unwrap()).count());
     assert_eq!(waiting.iter().sum::<usize>(), 60);
     assert!(waiting.iter().all(|n| *n >= 4), "{waiting:?}");
 }
@@ -343,8 +340,7 @@ fn a_handshake_that_later_data_proves_drops_no_earlier_data() {
         assert_eq!(peer.dropped, None);
         peer.give(put(A, 1, 1).time(1010, echo).data(&[1; 100]));
         assert_eq!(peer.dropped, None, "{v6}");
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         let read = peer.read(id, 500).0.unwrap();
         assert_eq!(read, [[1; 100], [2; 100]].concat());
     }

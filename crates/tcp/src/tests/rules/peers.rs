@@ -42,8 +42,7 @@ fn segments_without_the_timestamp_agreed_on_are_taken() {
         let answer = peer.give(Put { options: with_timestamps(), ..put(S, 0, 0) }).remove(0);
         peer.iss = answer.seq;
         peer.give(put(A, 1, 1));
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         let echoed = peer.write(id, b"x")[0].options.timestamps.unwrap().echo;
         assert_eq!(echoed, 1000, "of the SYN, as no other came");
     }
@@ -272,8 +271,7 @@ fn a_syn_with_a_malformed_option_is_answered_by_what_can_be_read() {
         assert_eq!(answer.options.window_scale.is_some(), expected.1, "{options:?}");
         peer.iss = answer.seq;
         peer.give(put(A, 1, 1));
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         assert_eq!(peer.write(id, &[0; 3000])[0].data.len(), expected.0, "{options:?}");
     }
 }
@@ -290,8 +288,7 @@ fn syn_acks_are_repeated_for_half_a_minute_and_the_handshake_may_end_after_a_min
             assert!(again.iter().all(|out| out.flags == S | A && out.seq == peer.iss));
             assert_eq!(again.len(), if seconds > 33 { 5 } else { 4 });
             let answer = peer.give(put(A, 1, 1));
-            let now = peer.now;
-            let is_open = peer.host.tcp.accept(listener, now).unwrap().is_some();
+            let is_open = peer.host.tcp.accept(listener).unwrap().is_some();
             assert_eq!((is_open, answer.len()), (seconds < 63, usize::from(seconds > 63)));
         }
     }
@@ -342,6 +339,45 @@ fn a_sender_of_one_segment_at_a_time_need_not_wait_for_each_acknowledgment() {
 }
 
 #[test]
+fn quick_acknowledgments_wait_until_the_program_has_accepted_the_connection() {
+    for v6 in [false, true] {
+        let open = || {
+            let mut peer = Peer::new(v6);
+            let listener = peer.listen(&TcpSettings::default(), 4);
+            peer.iss = peer.give(put(S, 0, 0)).remove(0).seq;
+            assert!(peer.give(put(A, 1, 1)).is_empty());
+            assert!(peer.give(put(A | P, 1, 1).data(b"request")).is_empty());
+            assert!(peer.wait(Duration::ZERO).is_empty(), "no program could have answered");
+            (peer, listener)
+        };
+        // Accepted, and answered in the same round: one segment.
+        let (mut peer, listener) = open();
+        assert_eq!(peer.host.tcp.next_event(0), None, "it is no program's yet");
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
+        assert_eq!(peer.host.tcp.next_event(0).map(|(of, _)| of), Some(id), "there is text");
+        assert_eq!(peer.read(id, 99).0, Ok(b"request".to_vec()));
+        let answer = peer.write(id, b"answer");
+        assert_eq!((answer.len(), answer[0].ack), (1, peer.theirs(8)));
+        assert!(peer.wait(Duration::from_millis(100)).is_empty());
+        // Accepted, and not answered: at the end of that round; so are the next ones.
+        let (mut peer, listener) = open();
+        peer.host.tcp.accept(listener).unwrap().unwrap();
+        let answer = peer.wait(Duration::ZERO);
+        assert!(peer.is_ack(&answer, 8), "{answer:?}");
+        let mut seq = 8;
+        assert_eq!(at_once(&mut peer, &mut seq, 4, &put(A | P, 0, 1).data(b"more")), 4);
+        // Not accepted: after the usual delay.
+        let (mut peer, _) = open();
+        assert!(peer.wait(Duration::from_millis(39)).is_empty());
+        let answer = peer.wait(Duration::from_millis(2));
+        assert!(peer.is_ack(&answer, 8), "{answer:?}");
+        // Nothing has arrived: accepting sends nothing.
+        let (mut peer, _) = Peer::accepted(v6, &TcpSettings::default(), TcpOptionSet::NONE);
+        assert!(peer.wait(Duration::from_millis(100)).is_empty());
+    }
+}
+
+#[test]
 fn later_segments_of_a_first_flight_under_cookies_are_dropped_in_silence() {
     // The first was lost, and what comes first is a tail loss probe, or a FIN.
     for v6 in [false, true] {
@@ -357,8 +393,7 @@ fn later_segments_of_a_first_flight_under_cookies_are_dropped_in_silence() {
         assert_eq!(peer.give(put(A, 12, 1))[0].flags, R);
         peer.give(put(A | P, 1, 1).data(b"hello"));
         peer.give(put(A | P, 6, 1).data(b" world"));
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         assert_eq!(peer.read(id, 99).0, Ok(b"hello world".to_vec()));
         // Where no cookie is outstanding, a segment of no connection is reset.
         let mut peer = Peer::new(v6);
@@ -391,7 +426,7 @@ fn a_cookie_agrees_to_no_more_than_it_keeps() {
             }
             peer.give(ack);
             let now = peer.now;
-            let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+            let id = peer.host.tcp.accept(listener).unwrap().unwrap();
             assert_eq!(peer.host.tcp.info(id, now).unwrap().ecn, agrees, "{policy:?}");
         }
     }
@@ -426,8 +461,7 @@ fn a_handshake_that_later_data_proves_takes_the_earlier_data_too() {
         let echo = answer.options.timestamps.unwrap().value;
         peer.give(put(A | P, 4, 1).time(1005, echo).data(b"def"));
         peer.give(put(A | P, 1, 1).time(1002, echo).data(b"abc"));
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         assert_eq!(peer.read(id, 99).0, Ok(b"abcdef".to_vec()));
     }
 }

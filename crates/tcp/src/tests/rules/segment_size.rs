@@ -178,8 +178,7 @@ fn an_accepted_connection_begins_with_the_path_of_its_client() {
             .for_each(|answer| peer.iss = answer.seq);
         peer.mtu = mtu;
         peer.give(put(A, 1, 1));
-        let now = peer.now;
-        let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+        let id = peer.host.tcp.accept(listener).unwrap().unwrap();
         let out = peer.write(id, &[7; 40_000]);
         assert_eq!(sizes(&out).iter().sum::<usize>(), window);
         assert_eq!(out[0].data.len(), mtu as usize - 40);
