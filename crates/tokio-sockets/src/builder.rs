@@ -260,7 +260,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// The memory to send from. The default is 10 MiB.
+    /// The memory to send from, of all workers together. The default is 10 MiB a worker: the
+    /// connections of each may hold its part.
     pub fn send_memory(mut self, small: usize, frames: usize) -> Self {
         self.sending = Some(RemoteConfig { small, frames, ..RemoteConfig::default() });
         self
@@ -358,7 +359,7 @@ impl NetworkBuilder {
             sockets_max: stack.udp_sockets_max,
             connections_max: stack.tcp_connections_max,
             workers,
-            ..self.sending.unwrap_or_default()
+            ..self.sending.unwrap_or_else(|| usual_sending(workers))
         };
         Ok(NetworkPlan {
             stack,
@@ -407,6 +408,13 @@ fn usual_memory(workers: usize, offload: bool) -> PoolConfig {
         supers: if offload { SUPERS_POOLED * workers } else { 0 },
         ..usual
     }
+}
+
+/// What the programs of each worker send from by itself, for all of them.
+fn usual_sending(workers: usize) -> RemoteConfig {
+    let usual = RemoteConfig::default();
+    let workers = workers.max(1);
+    RemoteConfig { small: usual.small * workers, frames: usual.frames * workers, ..usual }
 }
 
 /// Whether everything of this process runs on one core.
@@ -499,5 +507,22 @@ mod tests {
         assert_eq!(plan(|builder| builder.cores([0, 1])), 2);
         assert_eq!(plan(|builder| builder.cores([0]).workers(2)), 2);
         assert_eq!(plan(|builder| builder.workers(3)), 3);
+    }
+
+    /// Else slow readers of a program would be reset with two workers that are not with one.
+    #[test]
+    fn each_worker_has_memory_to_send_from_as_one_worker_alone_has() {
+        let plan = |adjust: fn(NetworkBuilder) -> NetworkBuilder| {
+            let (wire, _other) = floodwall_device::pair(4);
+            let builder = NetworkBuilder::new().attach(wire).address("192.0.2.1/24");
+            let RemoteConfig { small, frames, workers, .. } =
+                adjust(builder).plan().unwrap().remote;
+            (small / workers, frames / workers)
+        };
+        let one = plan(|builder| builder);
+        assert_eq!(plan(|builder| builder.workers(2)), one);
+        assert_eq!(plan(|builder| builder.cores([0, 1]).workers(4)), one);
+        let given = plan(|builder| builder.workers(2).send_memory(64, 32));
+        assert_eq!(given, (32, 16), "what is configured is for all together");
     }
 }
