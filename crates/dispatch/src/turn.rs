@@ -13,6 +13,8 @@
 //! engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
 //! no loop can hold up the others' reclamation.
 
+use std::time::Duration;
+
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{Instant, Units};
 use floodwall_packet::{Engine, HandoffList, PacketBuf, Round};
@@ -56,10 +58,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.tell_offers(now);
         self.tell_redirects(now);
-        self.transmit();
+        let sends_from = self.transmit();
         let mut at = now;
         if found + adopted > 0 {
             at = self.time(now);
+            self.note_sending(sends_from, at);
             self.packet_limit.note(at - now);
         }
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
@@ -94,9 +97,17 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let spent = self.facts.of(WorkerCounter::Units) - before;
         self.facts.add(WorkerCounter::SliceUnits, spent);
         self.tell_redirects(now);
-        self.transmit();
-        let took = self.time(at) - at;
-        self.work_limit.note(took);
+        let sends_from = self.transmit();
+        let end = self.time(at);
+        self.note_sending(sends_from, end);
+        self.work_limit.note(end - at);
+    }
+
+    /// Devices were given packets for so long.
+    #[inline]
+    fn note_sending(&mut self, from: Option<Instant>, to: Instant) {
+        let took = from.map_or(Duration::ZERO, |from| to - from);
+        self.facts.add(WorkerCounter::TransmitNanos, took.as_nanos() as u64);
     }
 
     /// The time, where the worker runs by a clock; else what was given.
@@ -274,13 +285,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Shares what is to leave out to the ports, in order, and lets them transmit.
     ///
     /// They have until the turn's end, and a quarter of a turn at least; what is left then waits
-    /// for the next turn.
-    pub(crate) fn transmit(&mut self) {
+    /// for the next turn. Returns when this began, where the worker runs by a clock.
+    pub(crate) fn transmit(&mut self) -> Option<Instant> {
         self.tell_wants();
-        let until = self
-            .clock
-            .zip(self.began)
-            .map(|(clock, began)| (clock, (began + TURN_MAX).max(clock.now() + TURN_MAX / 4)));
+        let clocks = self.clock.zip(self.began);
+        let now = clocks.map(|(clock, _)| clock.now());
+        let until = clocks
+            .zip(now)
+            .map(|((clock, began), now)| (clock, (began + TURN_MAX).max(now + TURN_MAX / 4)));
         while let Some(packet) = self.departing.pop_front() {
             let iface = usize::from(packet.iface().0);
             if let Some(index) = self.port_of.get(iface).copied().flatten() {
@@ -310,6 +322,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if let Some((engine, room)) = self.engine.as_mut().zip(room) {
             engine.set_tx_room(room);
         }
+        now
     }
 
     /// Tells devices what they may pass on by themselves, and when no longer.

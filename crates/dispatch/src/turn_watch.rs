@@ -27,17 +27,18 @@ pub const TURN_BUCKETS: [(u64, WorkerCounter); 6] = [
 const MARK_EVERY: Duration = Duration::from_micros(200);
 
 /// The kinds of work, and where the longest turn's amount of each is stored.
-const WORK_KINDS: [(WorkerCounter, WorkerCounter); 6] = [
+const WORK_KINDS: [(WorkerCounter, WorkerCounter); 7] = [
     (WorkerCounter::RxPackets, WorkerCounter::LongestTurnPackets),
     (WorkerCounter::Adopted, WorkerCounter::LongestTurnAdopted),
     (WorkerCounter::SentPackets, WorkerCounter::LongestTurnSent),
     (WorkerCounter::Units, WorkerCounter::LongestTurnUnits),
     (WorkerCounter::SliceUnits, WorkerCounter::LongestTurnSliceUnits),
     (WorkerCounter::Commands, WorkerCounter::LongestTurnCommands),
+    (WorkerCounter::TransmitNanos, WorkerCounter::LongestTurnTransmitNanos),
 ];
 
 /// What is stored of the longest turn beside its length.
-pub(crate) const OF_LONGEST: [WorkerCounter; 7] = [
+pub(crate) const OF_LONGEST: [WorkerCounter; 8] = [
     WorkerCounter::LongestTurnProcessorNanos,
     WORK_KINDS[0].1,
     WORK_KINDS[1].1,
@@ -45,6 +46,7 @@ pub(crate) const OF_LONGEST: [WorkerCounter; 7] = [
     WORK_KINDS[3].1,
     WORK_KINDS[4].1,
     WORK_KINDS[5].1,
+    WORK_KINDS[6].1,
 ];
 
 /// The state of the work before the turn that runs.
@@ -158,6 +160,7 @@ mod tests {
             watch.begin(&facts);
             facts.add(WorkerCounter::RxPackets, packets);
             facts.add(WorkerCounter::Units, units);
+            facts.add(WorkerCounter::TransmitNanos, packets * 1000);
             let processor = watch.processor + Duration::from_millis(processor);
             watch.note(millis * 1_000_000, processor, &mut facts);
             let of = |fact| facts.of(fact);
@@ -166,12 +169,13 @@ mod tests {
                 of(WorkerCounter::LongestTurnProcessorNanos) / 1_000_000,
                 of(WorkerCounter::LongestTurnPackets),
                 of(WorkerCounter::LongestTurnUnits),
+                of(WorkerCounter::LongestTurnTransmitNanos) / 1000,
                 of(WorkerCounter::LongTurns),
             ]
         };
-        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 0]);
-        assert_eq!(turn(64, 700, 9, 2), [9, 2, 64, 700, 1]);
-        assert_eq!(turn(5, 50, 8, 8), [9, 2, 64, 700, 2]);
+        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 3, 0]);
+        assert_eq!(turn(64, 700, 9, 2), [9, 2, 64, 700, 64, 1]);
+        assert_eq!(turn(5, 50, 8, 8), [9, 2, 64, 700, 64, 2]);
         let mut other = WorkerCounters::default();
         other.set(WorkerCounter::LongestRoundNanos, 7_000_000);
         other.set(WorkerCounter::LongestTurnPackets, 60);

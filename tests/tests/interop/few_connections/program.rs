@@ -87,6 +87,8 @@ impl Program {
         let workers = stats.workers.iter().map(|worker| {
             let of = |fact| worker.facts.of(fact);
             json!({ "facts": {
+                "longest_round_ns": of(WorkerCounter::LongestRoundNanos),
+                "longest_turn_transmit_ns": of(WorkerCounter::LongestTurnTransmitNanos),
                 "longest_turn_processor_ns": of(WorkerCounter::LongestTurnProcessorNanos),
                 "longest_turn_packets": of(WorkerCounter::LongestTurnPackets),
                 "longest_turn_units": of(WorkerCounter::LongestTurnUnits),
