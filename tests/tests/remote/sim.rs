@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Counter, Family, PublicRandom};
+use floodwall_base::{Counter, Family, PublicRandom, Units};
 use floodwall_packet::Engine;
 use floodwall_stack::StackConfig;
 use floodwall_stack::remote::{Remote, RemoteConfig, UdpHandle};
@@ -269,6 +269,31 @@ fn segments_of_one_payload_are_datagrams_and_are_read_as_one() {
         let cut = b.try_recv_segments(&mut buffer[..400]).unwrap();
         assert!(cut.received.truncated && cut.received.len == 400 && cut.size == 400);
         assert_eq!(b.try_recv_segments(&mut buffer).unwrap().received.len, 500);
+    }
+}
+
+/// A worker of which turns take too long grants few units: programs are served that few at a time,
+/// in order, and none is forgotten.
+#[test]
+fn as_many_programs_are_served_in_a_turn_as_there_are_units_for() {
+    for family in [Family::V4, Family::V6] {
+        let mut host = Host::with_sockets(1, 2, family, 32);
+        let handles: Vec<_> = (0..32).map(|n| host.bind(PORT + n)).collect();
+        let to = SocketAddr::new(craft::addr(family, 2), 9);
+        for handle in &handles {
+            assert_eq!(handle.try_send_to(&[7; 32], to).unwrap(), 32);
+        }
+        for (units, least, most) in [(0, 1, 1), (1, 1, 1), (8, 4, 8), (64, 19, 26)] {
+            let left = host.rig.round(Vec::new(), |stack, round| {
+                round.budget = Units(units);
+                stack.work(round)
+            });
+            host.rig.stack.departed();
+            let sent = left.1.len();
+            assert!((least..=most).contains(&sent), "{family:?}: {sent} with {units} units");
+        }
+        assert!(host.turn().is_empty(), "{family:?}: each has sent once");
+        assert!(host.rig.conservation().holds());
     }
 }
 

@@ -6,7 +6,7 @@
 
 use core::net::SocketAddr;
 
-use floodwall_base::{Counter, limits};
+use floodwall_base::Counter;
 use floodwall_tcp::TcpSettings;
 use floodwall_wire::IpProtocol;
 
@@ -17,14 +17,16 @@ use floodwall_remote::worker::{Errno, Listen, PendingOpen, Reply, TcpRequest};
 use floodwall_remote::{RemoteShard, TcpHandle};
 
 impl Stack {
-    /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.
+    /// Takes what programs wrote to so many connections at most, and their requests; bounded. Part
+    /// of timed work.
     pub(in crate::remote) fn serve_connections(
         &mut self,
         cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
+        most: usize,
     ) -> u32 {
         let mut spent = 0;
-        for _ in 0..limits::REMOTE_SLOTS_ROUND {
+        for _ in 0..most {
             let Some((index, rung)) = remote.next_connection() else { break };
             spent += 1;
             let tcp = self.tcp.as_mut().map(|tcp| &mut tcp.set);

@@ -82,14 +82,16 @@ impl Stack {
         }
     }
 
-    /// Takes datagrams and requests of programs; bounded. Part of timed work.
-    pub(crate) fn serve_programs(&mut self, cx: &mut RoundContext<'_>) -> Units {
+    /// Takes datagrams and requests of programs: of about as many sockets, and of as many
+    /// connections, as there are units; of one at least. Part of timed work.
+    pub(crate) fn serve_programs(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let Some(mut remote) = self.shard.remote.take() else { return Units(0) };
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
         // Slots first: a program that drops a port and requests it again must get it.
-        for _ in 0..limits::REMOTE_SLOTS_ROUND {
+        let most = limits::REMOTE_SLOTS_ROUND.min(budget.0.max(1) as usize);
+        for _ in 0..most {
             let Some(index) = remote.next_slot() else { break };
             spent += 1 + self.send_for(cx, &mut remote, index);
         }
@@ -97,7 +99,7 @@ impl Stack {
             spent += 1;
             self.decide(cx, &mut remote, request, until);
         }
-        spent += self.serve_connections(cx, &mut remote);
+        spent += self.serve_connections(cx, &mut remote, most);
         self.shard.remote = Some(remote);
         Units(spent)
     }

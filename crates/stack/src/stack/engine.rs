@@ -55,7 +55,7 @@ impl Engine for Stack {
         if !self.burst.loopback.is_empty() {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
-        spent = spent.plus(self.serve_programs(&mut cx));
+        spent = spent.plus(self.serve_programs(&mut cx, budget));
         self.deliver_to_programs(&mut cx);
         let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
         self.deliver_streams(&mut cx);
