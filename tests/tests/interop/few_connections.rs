@@ -228,6 +228,15 @@ impl Scene {
 
 /// Opens `count` connections from several threads, and lets each do something; those that are open.
 fn open(count: usize, each: impl Fn(usize, &mut TcpStream) + Sync) -> Vec<TcpStream> {
+    open_by(connect, count, each)
+}
+
+/// The same by this kind of connection.
+fn open_by(
+    connect: fn(SocketAddr) -> std::io::Result<TcpStream>,
+    count: usize,
+    each: impl Fn(usize, &mut TcpStream) + Sync,
+) -> Vec<TcpStream> {
     thread::scope(|scope| {
         let each = &each;
         let threads = (0..THREADS).map(|first| {
@@ -357,6 +366,41 @@ static LEAVES: AttackPlan = AttackPlan {
 fn connections_that_never_acknowledge_the_end_leave_others_their_places() {
     withstand(&LEAVES);
 }
+
+/// A connection with the smallest receive buffer there is.
+fn connect_narrow(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1)?;
+    rustix::net::connect(&socket, &to)?;
+    let stream = TcpStream::from(socket);
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+static ENDS: AttackPlan = AttackPlan {
+    held: MANY,
+    attack: |attack| {
+        // They read nothing, and their windows are smaller than the answer: its rest waits, and our
+        // FIN behind it. Half of them have closed before (LAST-ACK), the others not (FIN-WAIT-1).
+        let asks = b"GET /bytes/1500 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let all = open_by(connect_narrow, attack.held, |number, stream| {
+            let _ = stream.write_all(asks);
+            if number % 4 < 2 {
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+        });
+        assert!(all.len() >= PLACES);
+        let began = Instant::now();
+        while goes_on(began, Duration::from_millis(500), attack.asked) {
+            pause(EVERY);
+        }
+    },
+    // No program owns them any more.
+    judge: |stat, each| {
+        assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
+    },
+};
 
 static DRIPS: AttackPlan = AttackPlan {
     held: 100,

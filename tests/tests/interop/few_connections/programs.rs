@@ -1,7 +1,7 @@
 //! The attacks of `few_connections.rs` on a program with tokio listeners.
 
 use super::{
-    AttackPlan, DRIPS, IDLES, LEAVES, PIPELINES, ServerKind, TAKES, TRICKLES, withstand_at,
+    AttackPlan, DRIPS, ENDS, IDLES, LEAVES, PIPELINES, ServerKind, TAKES, TRICKLES, withstand_at,
 };
 use crate::namespace::{is_deep, tell};
 
@@ -36,6 +36,11 @@ fn a_program_keeps_places_beside_connections_that_say_nothing() {
 #[test]
 fn a_program_keeps_places_beside_connections_that_never_acknowledge_the_end() {
     withstand_if_deep(&LEAVES);
+}
+
+#[test]
+fn a_program_keeps_places_beside_ends_that_fit_no_window() {
+    withstand_if_deep(&ENDS);
 }
 
 #[test]
