@@ -203,10 +203,12 @@ pub(crate) struct RunArgs {
     /// in and judges by such a device; takes some seconds, needs root
     #[arg(long)]
     pub(crate) capacity: bool,
-    /// Leave other programs half of the workers' cores (--cpu, --cores, --workers) while any are at
-    /// work there, the kernel's half of xdp: devices counted; a flood beyond the rest is dropped.
-    #[arg(long)]
-    pub(crate) share_core: bool,
+    /// Of workers with a core each (--cpu, --cores, --workers): on leaves other programs half of
+    /// the core while they want it, the kernel's half of xdp: devices counted, and a flood beyond
+    /// the rest is dropped; off leaves them what no packet needs
+    #[arg(long, value_enum, value_name = "WHETHER", default_value = "on")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub(crate) share_core: OnOff,
     /// A service to offer: http:PORT, bulk:PORT, tcp-echo:PORT, tcp-discard:PORT,
     /// tcp-chargen:PORT, udp-echo:PORT, udp-discard:PORT or
     /// udp-chargen:PORT, the last three with @GROUP,GROUP
@@ -501,6 +503,14 @@ pub(crate) struct CaptureArgs {
     /// Which packets; by default all
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
+}
+
+/// The value of a flag that is on by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum OnOff {
+    #[default]
+    On,
+    Off,
 }
 
 /// `floodwall cleanup`

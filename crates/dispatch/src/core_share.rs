@@ -3,17 +3,13 @@
 //! thread stands behind all others. A thread that does not let go of the core in time (a kernel
 //! without preemption, at a flood that keeps it busy) sleeps, and the worker runs the half itself.
 //!
-//! Called by the worker after each of its turns. Two things show that others use the core. The time
-//! that the worker and its half's thread have waited for the core and have not used themselves: it
-//! is seen within milliseconds, where both want the whole core. And the core's idle time, which
-//! `core_watch.rs` looks at twice a second: it shows others that take what is left, and that they
-//! have gone.
+//! Called by the worker after each of its turns. Whether others want the core is found outside of
+//! the packet path, by `core_watch.rs`.
 //!
 //! # Under flood
 //! Nothing grows. While others use the core the worker keeps to its share: what it has no time for
 //! is dropped in the card's ring.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,12 +26,6 @@ const LOOK_SHARED: Duration = Duration::from_micros(50);
 /// The same while the half's thread is busy and the worker sleeps.
 const SLEEP_ALONE: Duration = Duration::from_millis(5);
 const SLEEP_SHARED: Duration = Duration::from_micros(100);
-/// Others that had so much between two looks, and this part of the time, are at work: a program has
-/// the core for a tick at a time, and the kernel's own threads for less.
-const OTHERS_MIN: Duration = Duration::from_millis(2);
-const OTHERS_PART: u32 = 4;
-/// For how long they are taken to be at work then: until the watch has seen a whole window.
-const SEEN_FOR: Duration = Duration::from_millis(1_500);
 /// A half's thread that had the core for so long between two looks, so often, each time at most so
 /// long after the last, does not let go of it in time.
 const CORE_HELD: Duration = Duration::from_millis(1);
@@ -46,12 +36,13 @@ const HELD_AGAIN: Duration = Duration::from_millis(50);
 /// up to the second.
 const LIGHT_PERIODS: u32 = 64;
 const TAKEN_FOR: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+
 /// What a worker and the thread that watches cores tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct CoreNote {
     /// Nanoseconds of the core that the worker and its half have used since their start.
     pub(crate) ours: AtomicU64,
-    /// Others have used the core in the last window.
+    /// Others want the core, beyond what we leave to them.
     pub(crate) others: AtomicBool,
 }
 
@@ -70,7 +61,6 @@ pub(crate) struct CoreShare {
     /// Where a watch tells of others; without one the worker's applications report themselves.
     watched: Option<WatchedHalf>,
     looked: Instant,
-    own: ThreadTime,
     half: ThreadTime,
     /// The half's thread had much of the time between the last two looks.
     is_half_busy: bool,
@@ -91,8 +81,6 @@ struct WatchedHalf {
     share: ApplicationShare,
     /// Exists while others are at work.
     at_work: Option<AtWork>,
-    seen_until: Instant,
-    file: File,
 }
 
 impl CoreShare {
@@ -101,7 +89,6 @@ impl CoreShare {
         Self {
             watched: None,
             looked: Instant::ORIGIN,
-            own: ThreadTime::default(),
             half: ThreadTime::default(),
             is_half_busy: false,
             held: (0, Instant::ORIGIN),
@@ -112,14 +99,10 @@ impl CoreShare {
         }
     }
 
-    /// Of the calling thread, on a core that is watched. Others are reported by `share`.
-    ///
-    /// # Errors
-    /// The system does not show what a thread has waited for.
-    pub(crate) fn watched(note: Arc<CoreNote>, share: ApplicationShare) -> std::io::Result<Self> {
-        let file = ThreadTime::file_of_this_thread()?;
-        let watched = WatchedHalf { note, share, at_work: None, seen_until: Instant::ORIGIN, file };
-        Ok(Self { watched: Some(watched), ..Self::reported() })
+    /// On a core that is watched. Others are reported by `share`.
+    pub(crate) fn watched(note: Arc<CoreNote>, share: ApplicationShare) -> Self {
+        let watched = WatchedHalf { note, share, at_work: None };
+        Self { watched: Some(watched), ..Self::reported() }
     }
 
     /// Whether others come and go as the watch tells.
@@ -150,17 +133,9 @@ impl CoreShare {
         }
         let mut look = CoreLook { half: of_half.ran, changed: None };
         let Some(watched) = &mut self.watched else { return look };
-        let waited = ThreadTime::read(&watched.file).unwrap_or_default().waited;
-        let own = ThreadTime { ran, waited };
-        let of_own = own - core::mem::replace(&mut self.own, own);
         let ours = ran.saturating_add(half.ran).as_nanos();
         watched.note.ours.store(u64::try_from(ours).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let others = others(of_own, of_half);
-        let is_first = wall > 2 * SEEN_FOR;
-        if !is_first && others > OTHERS_MIN && others * OTHERS_PART > wall {
-            watched.seen_until = now + SEEN_FOR;
-        }
-        let at_work = watched.note.others.load(Ordering::Relaxed) || now < watched.seen_until;
+        let at_work = watched.note.others.load(Ordering::Relaxed);
         if at_work != watched.at_work.is_some() {
             watched.at_work = at_work.then(|| watched.share.at_work());
             look.changed = Some(at_work);
@@ -214,13 +189,6 @@ impl CoreShare {
     }
 }
 
-/// The least that others have had of a core on which one of two threads waited: what it waited and
-/// the other did not use.
-fn others(own: ThreadTime, half: ThreadTime) -> Duration {
-    let of_own = own.waited.saturating_sub(half.ran);
-    of_own.max(half.waited.saturating_sub(own.ran))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,45 +202,22 @@ mod tests {
     }
 
     #[test]
-    fn what_two_threads_take_from_each_other_is_not_others() {
-        // Each waited while the other ran, and 3 ms longer.
-        assert_eq!(others(time(10, 33), time(30, 10)), millis(3));
-        assert_eq!(others(time(10, 30), time(30, 13)), millis(3));
-        assert_eq!(others(time(10, 20), time(30, 5)), Duration::ZERO);
-        // A worker without a thread of the kernel beside it.
-        assert_eq!(others(time(6, 4), ThreadTime::default()), millis(4));
-    }
-
-    fn watched() -> Option<(CoreShare, Arc<CoreNote>, ApplicationShare)> {
+    fn others_are_at_work_while_the_watch_says_so() {
         let (note, share) = (Arc::<CoreNote>::default(), ApplicationShare::new());
-        let core = CoreShare::watched(Arc::clone(&note), share.clone());
-        Some((core.ok()?, note, share))
-    }
-
-    #[test]
-    fn others_are_at_work_while_the_watch_says_so_and_a_moment_after_they_were_seen() {
-        let Some((mut core, note, share)) = watched() else { return };
+        let mut core = CoreShare::watched(Arc::clone(&note), share.clone());
         let start = Instant::ORIGIN + millis(60_000);
         let half = time(100, 0);
         assert_eq!(core.look(start, millis(5), half).changed, None, "the first look knows nothing");
         assert!(share.are_idle());
         note.others.store(true, Ordering::Relaxed);
-        let look = core.look(start + millis(4), millis(6), time(103, 0));
+        let look = core.look(start + millis(4), millis(6), time(103, 70));
         assert_eq!((look.half, look.changed), (millis(3), Some(true)));
         assert!(!share.are_idle());
         assert_eq!(note.ours.load(Ordering::Relaxed), millis(109).as_nanos() as u64);
+        assert_eq!(core.look(start + millis(6), millis(6), half).changed, None);
         note.others.store(false, Ordering::Relaxed);
         assert_eq!(core.look(start + millis(8), millis(6), half).changed, Some(false));
         assert!(share.are_idle());
-        // Its half's thread waited for 3 of 6 ms,.
-        let look = core.look(start + millis(14), millis(7), time(103, 3));
-        assert_eq!(look.changed, None, "2 ms may be the kernel's own");
-        let look = core.look(start + millis(20), millis(8), time(103, 7));
-        assert_eq!(look.changed, Some(true), "seen at once, without the watch");
-        let look = core.look(start + millis(1000), millis(8), time(103, 7));
-        assert_eq!(look.changed, None, "until the watch has looked");
-        let look = core.look(start + millis(3000), millis(8), time(103, 7));
-        assert_eq!(look.changed, Some(false));
     }
 
     #[test]

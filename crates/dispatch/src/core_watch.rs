@@ -1,31 +1,42 @@
-//! `watch`: a thread that sees whether others use the cores of a worker group's workers.
+//! `watch`: a thread that sees whether other programs wait for the cores of a group's workers.
 //!
 //! Started by `worker_group.rs` where workers give way to other programs only while there are any.
-//! Twice a second it reads the cores' idle time (`/proc/stat`, proc_stat(5)) and what the workers
-//! and their kernel halves have used; the rest is others'. Not on the packet path.
+//! Twenty times a second it looks at what the workers and their kernel halves have used; where that
+//! is much of a core, it asks what the threads there wanted (`core_demand.rs`). Nothing that is the
+//! kernel's own or ours counts, and no time that nothing wanted. Not on the packet path.
+//!
+//! A program that wants the whole core is found within two windows and four milliseconds: 0.11 s,
+//! up to a second where others have wanted the core just before for a moment only, and longer where
+//! a look takes long (thousands of threads): no more than a thirtieth of the time is spent on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use floodwall_base::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::setpriority_process;
 
 use crate::clock::Clock;
+use crate::core_demand::CoreDemand;
 use crate::core_share::CoreNote;
 use crate::stop::Stop;
 
-/// How often it looks.
-const WATCH_WINDOW: Duration = Duration::from_millis(500);
-/// Others that have more than this part of a window are at work; they are not if they have less
-/// than that. A program that wants all of the core has 9 % beside the thread of a flooded half that
-/// stands before it; the kernel's own threads have had 5 %. The idle time is told in hundredths of
-/// a second.
-const AT_WORK: f64 = 0.08;
-const IDLE_SHARE: f64 = 0.06;
-
-/// Ticks of `/proc/stat` in a second (`USER_HZ`), on every architecture but Alpha.
-const TICKS_PER_SECOND: f64 = 100.0;
+/// How often it looks, and how much longer than a look it waits for the next one.
+const WATCH_WINDOW: Duration = Duration::from_millis(50);
+const LOOK_COST: u32 = 30;
+const WATCH_NICE: i32 = -20;
+/// A core of which we have used no more than this part leaves others more than half anyway.
+const OURS_PART: f64 = 0.35;
+/// Others that wanted this part of a window are at work; they are not if they wanted less than that
+/// although we left them half of it.
+const WANTED_PART: f64 = 0.6;
+const UNWANTED_PART: f64 = 0.4;
+/// How long they must want it in vain after a time at work that was as short as [`AT_WORK_SHORT`]:
+/// twice as long each time.
+const HOLD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const AT_WORK_SHORT: Duration = Duration::from_secs(2);
 
 /// Watches these cores until the stop.
 pub(crate) fn watch(
@@ -34,96 +45,142 @@ pub(crate) fn watch(
 ) -> std::io::Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name("core-watch".to_owned());
     thread.spawn(move || {
+        // A flood leaves it little of any core, and others would wait for it. Without the privilege
+        // they do.
+        let _ = setpriority_process(None, WATCH_NICE);
         let clock = Clock::new();
-        let mut last: Vec<Option<CoreTimes>> = vec![None; cores.len()];
+        let mut demand = CoreDemand::new(cores.iter().map(|(core, _)| *core).collect());
+        let mut verdicts: Vec<CoreVerdict> = cores.iter().map(|_| CoreVerdict::default()).collect();
         let mut at = clock.now();
-        while !waits(&stop) {
-            let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
-            let now = clock.now();
+        let mut window = WATCH_WINDOW;
+        while !waits(&stop, window) {
+            let (now, spent) = (clock.now(), clock.thread_time());
             let wall = now - core::mem::replace(&mut at, now);
-            for ((core, note), last) in cores.iter().zip(&mut last) {
-                let Some(away) = away(&text, *core) else { continue };
-                let ours = Duration::from_nanos(note.ours.load(Ordering::Relaxed));
-                let times = CoreTimes { away, ours };
-                if let Some(before) = last.replace(times) {
-                    let was = note.others.load(Ordering::Relaxed);
-                    note.others.store(times.others(&before, wall, was), Ordering::Relaxed);
-                }
+            let mut wanted = false;
+            for ((_, note), verdict) in cores.iter().zip(&mut verdicts) {
+                wanted |=
+                    verdict.used(wall, Duration::from_nanos(note.ours.load(Ordering::Relaxed)));
             }
+            let found = if wanted { demand.look(wall) } else { demand.forget() };
+            for (((_, note), verdict), found) in cores.iter().zip(&mut verdicts).zip(found) {
+                note.others.store(verdict.judge(now, found), Ordering::Relaxed);
+            }
+            let spent = clock.thread_time().saturating_sub(spent);
+            window = WATCH_WINDOW.max(spent * LOOK_COST);
         }
     })
 }
 
 /// Waits for a window; whether the stop was triggered meanwhile.
-fn waits(stop: &Stop) -> bool {
-    let window = Timespec { tv_sec: 0, tv_nsec: i64::from(WATCH_WINDOW.subsec_nanos()) };
+fn waits(stop: &Stop, window: Duration) -> bool {
+    let window =
+        Timespec { tv_sec: window.as_secs().cast_signed(), tv_nsec: window.subsec_nanos().into() };
     let mut watched = [PollFd::new(stop, PollFlags::IN)];
     let _ = poll(&mut watched, Some(&window));
     stop.is_triggered()
 }
 
-/// A core at one moment: the time in which no thread of this machine had it, and what we had.
+/// What is known of one core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct CoreTimes {
-    away: Duration,
+struct CoreVerdict {
+    /// What we have used since the start, and whether that was much of the last window.
     ours: Duration,
+    busy: bool,
+    /// Others are at work, or were last, since or until then.
+    others: bool,
+    since: Instant,
+    /// After the last time, others must want the core for so long before they are at work again.
+    hold: Duration,
+    /// Since when they do.
+    wanted: Option<Instant>,
 }
 
-impl CoreTimes {
-    /// Whether others are at work, in the time `wall` since `before`; `was` is what was found then.
-    fn others(&self, before: &Self, wall: Duration, was: bool) -> bool {
-        let away = self.away.saturating_sub(before.away);
-        let ours = self.ours.saturating_sub(before.ours);
-        let others = wall.saturating_sub(away).saturating_sub(ours);
-        let part = others.as_secs_f64() / wall.as_secs_f64().max(f64::EPSILON);
-        part > if was { IDLE_SHARE } else { AT_WORK }
+impl Default for CoreVerdict {
+    fn default() -> Self {
+        Self {
+            ours: Duration::ZERO,
+            busy: false,
+            others: false,
+            since: Instant::ORIGIN,
+            hold: Duration::ZERO,
+            wanted: None,
+        }
     }
 }
 
-/// The time in which a core was idle, waited for a disk, or was another machine's.
-fn away(text: &str, core: usize) -> Option<Duration> {
-    let name = format!("cpu{core}");
-    let mut words = text.lines().map(str::split_whitespace);
-    let line = words.find_map(|mut words| (words.next()? == name).then_some(words))?;
-    let ticks: Vec<u64> = line.map_while(|word| word.parse().ok()).collect();
-    let of = |index: usize| ticks.get(index).copied().unwrap_or(0);
-    // User, nice, system, idle, waiting for a disk, interrupts, softirqs, steal.
-    let away = of(3) + of(4) + of(7);
-    (ticks.len() >= 4).then(|| Duration::from_secs_f64(away as f64 / TICKS_PER_SECOND))
+impl CoreVerdict {
+    /// By now we have used `ours` of the core since the start; whether it matters what others want.
+    fn used(&mut self, wall: Duration, ours: Duration) -> bool {
+        let used = ours.saturating_sub(core::mem::replace(&mut self.ours, ours));
+        self.busy = used.as_secs_f64() > wall.as_secs_f64() * OURS_PART;
+        self.busy || self.others
+    }
+
+    /// In the window that ends `now` others wanted this part of the core; whether they are at work.
+    fn judge(&mut self, now: Instant, wanted: f64) -> bool {
+        let was = self.others;
+        if was && wanted < UNWANTED_PART {
+            let is_short = now - self.since < AT_WORK_SHORT;
+            self.hold =
+                if is_short { (self.hold * 2).clamp(HOLD.0, HOLD.1) } else { Duration::ZERO };
+            (self.others, self.wanted) = (false, None);
+        } else if !was && self.busy && wanted >= WANTED_PART {
+            let since = *self.wanted.get_or_insert(now);
+            self.others = now - since >= self.hold;
+        } else if !was {
+            self.wanted = None;
+        }
+        if was != self.others {
+            self.since = now;
+        }
+        self.others
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STAT: &str = "cpu  9 9 9 9 9 9 9 9 0 0\n\
-                        cpu0 100 0 50 700 20 1 2 30 0 0\n\
-                        cpu1 1 2 3 4\n\
-                        cpu10 1 2 3 400 0 0 0 0 0 0\n\
-                        intr 1 2 3\n";
+    const WALL: Duration = Duration::from_millis(50);
 
-    #[test]
-    fn idle_and_stolen_time_of_one_core_is_read() {
-        assert_eq!(away(STAT, 0), Some(Duration::from_millis(7500)));
-        assert_eq!(away(STAT, 1), Some(Duration::from_millis(40)));
-        assert_eq!(away(STAT, 10), Some(Duration::from_millis(4000)));
-        assert_eq!(away(STAT, 2), None);
-        assert_eq!(away("cpu0 none\n", 0), None);
+    fn at(millis: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_secs(60) + Duration::from_millis(millis)
     }
 
     #[test]
-    fn others_are_what_is_neither_idle_nor_ours_and_go_later_than_they_come() {
-        let millis = Duration::from_millis;
-        let times = |away, ours| CoreTimes { away: millis(away), ours: millis(ours) };
-        let found = |away: u64, ours: u64, was| {
-            times(1000 + away, 50 + ours).others(&times(1000, 50), millis(500), was)
-        };
-        assert!(!found(500, 0, true), "an idle core");
-        assert!(!found(0, 500, false), "all ours");
-        assert!(!found(215, 250, false), "35 of 500 are too few to come");
-        assert!(found(215, 250, true), "and too many to go");
-        assert!(!found(225, 250, true), "25 may be the kernel's own");
-        assert!(found(0, 250, false));
-        assert!(!found(400, 400, true), "what is told late is no others");
+    fn others_are_at_work_where_they_want_a_core_that_we_use_until_they_do_not() {
+        let mut core = CoreVerdict::default();
+        assert!(!core.used(WALL, Duration::from_millis(17)), "a third of the window");
+        assert!(!core.judge(at(0), 1.0), "two thirds are theirs anyway");
+        assert!(core.used(WALL, Duration::from_millis(40)));
+        assert!(!core.judge(at(50), 0.59), "what is a tenth used and half waited may be short");
+        assert!(core.judge(at(100), 0.6));
+        assert!(core.used(WALL, Duration::from_millis(40)), "they may go at any time");
+        assert!(core.judge(at(150), 0.4));
+        assert!(!core.judge(at(3000), 0.39));
+        assert!(!core.used(WALL, Duration::from_millis(40)));
+    }
+
+    #[test]
+    fn others_that_want_it_for_a_moment_each_time_must_want_it_longer_each_time() {
+        let mut core = CoreVerdict::default();
+        let mut now = 0;
+        for hold in [0, 100, 200, 400, 800, 1000, 1000] {
+            core.busy = true;
+            let began = now;
+            while !core.judge(at(now), 1.0) {
+                now += 50;
+            }
+            assert_eq!(now - began, hold);
+            assert!(!core.judge(at(now + 50), 0.2));
+            now += 100;
+        }
+        // A pause between two wishes begins the count anew.
+        core.judge(at(now), 1.0);
+        core.judge(at(now + 500), 0.0);
+        assert!(!core.judge(at(now + 1000), 1.0));
+        assert!(core.judge(at(now + 2000), 1.0));
+        assert!(!core.judge(at(now + 5000), 0.0), "who was at work for long is believed at once");
+        assert!(core.judge(at(now + 5050), 1.0));
     }
 }

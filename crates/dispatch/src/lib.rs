@@ -15,6 +15,7 @@
 mod bell;
 mod clock;
 mod control;
+mod core_demand;
 mod core_share;
 mod core_watch;
 pub mod entropy;

@@ -435,7 +435,7 @@ fn share_core(config: &mut WorkerConfig, note: Option<Arc<CoreNote>>) -> Option<
         return None;
     }
     let share = ApplicationShare::new();
-    let core = note.and_then(|note| CoreShare::watched(note, share.clone()).ok());
+    let core = note.map(|note| CoreShare::watched(note, share.clone()));
     match core {
         Some(_) => config.applications = Some(share),
         None => config.balance = None,

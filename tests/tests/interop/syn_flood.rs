@@ -349,7 +349,8 @@ pub(crate) fn start(kind: Server, flags: &str) -> Option<Ours> {
         Server::Xdp => "xdp:sv".to_owned(),
         Server::Packet | Server::Kernel => "packet:sv".to_owned(),
     };
-    let cpu = if cores() > INSIDE { format!("--cpu {INSIDE}") } else { String::new() };
+    let cpu =
+        if cores() > INSIDE { format!("--cpu {INSIDE} --share-core=off") } else { String::new() };
     let words = format!(
         "run --device {device} --mac {STATION} --address 10.77.0.2/24 --address fd77::2/64 \
          --gateway 10.77.0.1 --gateway fd77::1 --service tcp-echo:{PORT} --socket {socket} {cpu} \

@@ -30,7 +30,7 @@ use floodwall_stack::{
 use tracing::{error, info, warn};
 
 use crate::address_space;
-use crate::args::RunArgs;
+use crate::args::{OnOff, RunArgs};
 use crate::capture::Captures;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
@@ -125,7 +125,7 @@ fn serve(settings: &RunSettings, args: &RunArgs, make: ApplicationMaker) -> Resu
     let devices_drop = devices_drop(settings);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
-    let outside = (&stop, &keys, args.share_core, make);
+    let outside = (&stop, &keys, args.share_core == OnOff::On, make);
     let group = start_group(settings, &shards, opened, &cores, outside)?;
     let seats = RunningWorkers::new(group.seats().to_vec(), group.reader());
     ending.set_workers(group.seats());
@@ -314,9 +314,9 @@ fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<Watche
     settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
-/// What of its core a worker that shares it leaves to other programs while there are any: half, and
-/// what it costs them to be interrupted and to go on.
-const OTHERS_SHARE: Share = Share::per_mille(530);
+/// What of its core a worker that shares it leaves to other programs while they want it: half, what
+/// it costs them to be interrupted and to go on, and what they had less before they were found.
+const OTHERS_SHARE: Share = Share::per_mille(640);
 /// TCP connections of each worker, where a service takes any.
 const TCP_CONNECTIONS: usize = 16_384;
 

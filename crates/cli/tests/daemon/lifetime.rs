@@ -192,6 +192,11 @@ fn two_workers_share_one_tap_and_every_packet_has_one_fate() {
         return;
     }
     let running = start_with("two", &["--workers=2", "--panic=isolate"]);
+    // Their cores are watched for other programs, for which nothing is configured.
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
+    let mut names =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    assert!(names.any(|name| name.trim() == "core-watch"));
     let script = "ip address add 10.0.0.1/24 dev fw0; ip address add fd00::1/64 dev fw0 nodad
         for n in $(seq 40); do
             echo hello > /dev/udp/10.0.0.2/7001

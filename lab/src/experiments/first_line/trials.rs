@@ -185,8 +185,7 @@ impl Stand {
             .and_then(|()| namespace::ip(&format!("link set {VETH_FAR} up")))
             .map_err(wrong)?;
         if !case.victim.is_kernels() {
-            let ours = (case.victim, case.shares);
-            let _running = victims::ours(&self.program, ours, self.flooded, &clients)?;
+            let _running = victims::ours(&self.program, case.victim, self.flooded, &clients)?;
             moved.send(MAC_OURS.to_owned()).map_err(wrong)?;
             wait(stop);
             return Ok(());

@@ -129,14 +129,13 @@ impl Drop for Running {
 /// the kernel.
 pub(super) fn ours(
     program: &Path,
-    (victim, shares): (Victim, bool),
+    victim: Victim,
     core: usize,
     near: &str,
 ) -> Result<Running, LabError> {
     let name = format!("floodwall-lab-{}.sock", std::process::id());
     let socket = std::env::temp_dir().join(name).display().to_string();
     let mut words = vec!["run".to_owned()];
-    words.extend(shares.then(|| "--share-core".to_owned()));
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("--device", victim.device());
     add("--mac", MAC_OURS.to_owned());
