@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Dump, Found, NextHop, NextHopId, Query, RouteError, RouteKind, RouteProtocol, Rule, RuleAction,
-    Selector, TableId,
+    Dump, Found, Member, NextHop, NextHopId, Query, RouteError, RouteKind, RouteProtocol, Rule,
+    RuleAction, Selector, TableId,
 };
 use floodwall_sync::qsbr::Domain;
 
@@ -59,6 +59,8 @@ fn bursts<A: LpmFamily>() {
                 assert_eq!(bound.lookup(*addr, now), alone, "{addr} bound, at {now:?}");
                 let query = Query { iif: Some(IfIndex(9)), ..Query::to(*addr) };
                 assert_eq!(bound.lookup_query(&query, now), fib.lookup_query(&query, now));
+                let query = Query { flow: Some(n as u64), ..Query::to(*addr) };
+                assert_eq!(bound.lookup_query(&query, now), fib.lookup_query(&query, now));
             }
             assert_eq!(seen[900], None, "no more than there are addresses");
         }
@@ -68,7 +70,15 @@ fn bursts<A: LpmFamily>() {
     (0..100).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
     check(&mut fib);
     (100..600).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
-    fib.add(Route { prefix: Prefix::all(), ..nth(4) }, START).unwrap();
+    // The rest is spread by flows.
+    let members = [1, 2].map(|n| {
+        let (iface, kind) = (IfIndex(n as u16), RouteKind::Unicast);
+        let hop = NextHop { kind, iface, gateway: None, src_addr: None };
+        fib.add_next_hop(NextHopId(n), hop).unwrap();
+        Member { id: NextHopId(n), weight: 1 }
+    });
+    fib.add_group(NextHopId(10), &members).unwrap();
+    fib.add(Route::through(Prefix::all(), NextHopId(10)), START).unwrap();
     check(&mut fib);
     (0..50).for_each(|n| {
         fib.add(Route { table: other, iface: IfIndex(61), ..nth(7 * n) }, START).unwrap();
