@@ -175,12 +175,12 @@ mod tests {
             assert!(!core.judge(at(now + 50), 0.2));
             now += 100;
         }
-        // A pause between two wishes begins the count anew.
+        // A pause in between begins the count anew.
         core.judge(at(now), 1.0);
         core.judge(at(now + 500), 0.0);
         assert!(!core.judge(at(now + 1000), 1.0));
         assert!(core.judge(at(now + 2000), 1.0));
-        assert!(!core.judge(at(now + 5000), 0.0), "who was at work for long is believed at once");
+        assert!(!core.judge(at(now + 5000), 0.0), "after a long time at work one look is enough");
         assert!(core.judge(at(now + 5050), 1.0));
     }
 }

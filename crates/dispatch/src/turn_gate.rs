@@ -154,11 +154,11 @@ impl TurnGate {
     /// Tells the gates how many frames of this pool are free, where they ask for it.
     #[inline]
     pub(crate) fn share_memory(&mut self, pool: &Pool) {
-        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.minds_memory()) {
-            gate.has_free(pool.available().frames);
+        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.uses_free_frames()) {
+            gate.set_free_frames(pool.available().frames);
         }
-        if let Some(gate) = self.handed_gate.as_mut().filter(|gate| gate.minds_memory()) {
-            gate.has_free(pool.available().frames);
+        if let Some(gate) = self.handed_gate.as_mut().filter(|gate| gate.uses_free_frames()) {
+            gate.set_free_frames(pool.available().frames);
         }
     }
 

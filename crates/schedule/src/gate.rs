@@ -299,15 +299,15 @@ impl Gate {
         self.pressure.overflowed(now);
     }
 
-    /// Whether the next [`Gate::admit`] wants to know how much memory is free.
+    /// Whether the number of free frames matters to the next [`Gate::admit`].
     #[must_use]
     #[inline]
-    pub const fn minds_memory(&self) -> bool {
+    pub const fn uses_free_frames(&self) -> bool {
         self.is_under_pressure() || self.waiting() > 0
     }
 
-    /// So many frames are free: packets wait in a part of them.
-    pub fn has_free(&mut self, frames: usize) {
+    /// Sets the number of frames that are free: packets wait in a part of them.
+    pub fn set_free_frames(&mut self, frames: usize) {
         let part = (frames / FREE_DIVISOR).max(WAITING_MIN);
         self.waiting_max = self.config.waiting.min(part);
     }

@@ -53,15 +53,15 @@ impl HandedGate {
         self.gate.waiting()
     }
 
-    /// As [`Gate::minds_memory`].
+    /// As [`Gate::uses_free_frames`].
     #[must_use]
-    pub const fn minds_memory(&self) -> bool {
-        self.gate.minds_memory()
+    pub const fn uses_free_frames(&self) -> bool {
+        self.gate.uses_free_frames()
     }
 
-    /// As [`Gate::has_free`].
-    pub fn has_free(&mut self, frames: usize) {
-        self.gate.has_free(frames);
+    /// As [`Gate::set_free_frames`].
+    pub fn set_free_frames(&mut self, frames: usize) {
+        self.gate.set_free_frames(frames);
     }
 
     /// As [`Gate::ran`].

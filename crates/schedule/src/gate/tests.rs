@@ -633,8 +633,8 @@ fn packets_wait_in_a_part_of_the_free_memory_and_in_all_their_places_where_there
         // Established flows at every poll: unverified packets wait.
         let waits = |bench: &mut Bench, frames: usize| {
             for _ in 0..100 {
-                assert!(bench.gate.minds_memory());
-                bench.gate.has_free(frames);
+                assert!(bench.gate.uses_free_frames());
+                bench.gate.set_free_frames(frames);
                 let flow = (v6, b'f');
                 let mut ring =
                     bench.ring((0..BURST_MAX).map(|n| if n < 8 { flow } else { (v6, b's') }));
