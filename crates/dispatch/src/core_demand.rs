@@ -10,13 +10,16 @@
 //! # Under flood
 //! Grows with the threads of the system, at most [`THREADS_MAX`] at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 /// Threads that are looked at; what is beyond them wants nothing.
 const THREADS_MAX: usize = 16_384;
+/// Looks for which a thread of the kernel is known as one without being read: its number may become
+/// a program's.
+const KERNELS_KNOWN: u32 = 100;
 /// The flag of the kernel's own threads (`PF_KTHREAD`).
 const KERNELS: u64 = 0x0020_0000;
 /// Words of a thread's `stat` behind its name: its flags, and the processor that it was on.
@@ -32,17 +35,25 @@ pub(crate) struct CoreDemand {
     cores: Vec<usize>,
     /// Of each core; empty before the first look.
     last: Vec<WantedTimes>,
+    /// Threads of the kernel, by the last looks.
+    kernels: HashSet<u32>,
+    looks: u32,
 }
 
 impl CoreDemand {
-    pub(crate) const fn new(cores: Vec<usize>) -> Self {
-        Self { cores, last: Vec::new() }
+    pub(crate) fn new(cores: Vec<usize>) -> Self {
+        Self { cores, last: Vec::new(), kernels: HashSet::new(), looks: 0 }
     }
 
     /// For each core: which part of it was wanted in the time `wall` since the last look, 1 being
     /// one thread that wants all of it; nothing by the first look.
     pub(crate) fn look(&mut self, wall: Duration) -> Vec<f64> {
-        let now = threads(Path::new("/proc"), &self.cores, std::process::id());
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(KERNELS_KNOWN) {
+            self.kernels.clear();
+        }
+        let proc = Path::new("/proc");
+        let now = threads(proc, &self.cores, std::process::id(), &mut self.kernels);
         self.compare(now, wall)
     }
 
@@ -75,14 +86,19 @@ fn wanted(last: &WantedTimes, now: &WantedTimes, wall: Duration) -> f64 {
     all.as_secs_f64() / wall.as_secs_f64().max(f64::EPSILON)
 }
 
-/// The threads on each of these cores, without the kernel's and those of process `own`.
-fn threads(proc: &Path, cores: &[usize], own: u32) -> Vec<WantedTimes> {
+/// The threads on each of these cores, without the kernel's and those of process `own`. Of those in
+/// `kernels` nothing is read; those that are found are added.
+fn threads(proc: &Path, cores: &[usize], own: u32, kernels: &mut HashSet<u32>) -> Vec<WantedTimes> {
     let mut all = vec![WantedTimes::new(); cores.len()];
     let mut left = THREADS_MAX;
     for process in numbers(proc).filter(|process| *process != own) {
+        if kernels.contains(&process) {
+            continue;
+        }
         let path = proc.join(process.to_string());
-        let is_kernels = |text: String| word(&text, FLAGS).is_none_or(|flags| flags & KERNELS != 0);
-        if fs::read_to_string(path.join("stat")).map_or(true, is_kernels) {
+        let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
+        if word(&stat, FLAGS).is_none_or(|flags| flags & KERNELS != 0) {
+            kernels.insert(process);
             continue;
         }
         for thread in numbers(&path.join("task")).take(left) {
@@ -176,10 +192,17 @@ mod tests {
         put(20, 20, KERNELS, 1);
         put(30, 30, 0, 1);
         fs::create_dir_all(proc.join("sys")).unwrap();
-        let found = threads(&proc, &[1, 2], 30);
-        fs::remove_dir_all(&proc).unwrap();
         let of = |thread, nanos| WantedTimes::from([(thread, Duration::from_nanos(nanos))]);
+        let mut kernels = HashSet::new();
+        let found = threads(&proc, &[1, 2], 30, &mut kernels);
         assert_eq!(found, [of(10, 1010), of(11, 1011)]);
+        // A thread of the kernel is not read again, and a number of it may be a program's later.
+        assert_eq!(kernels, HashSet::from([20]));
+        put(20, 20, 0, 1);
+        assert_eq!(threads(&proc, &[1], 30, &mut kernels), [of(10, 1010)]);
+        kernels.clear();
+        assert_eq!(threads(&proc, &[1], 30, &mut kernels)[0].len(), 2);
+        fs::remove_dir_all(&proc).unwrap();
     }
 
     /// However busy the machine is: what it cannot run it waits for.
@@ -189,11 +212,12 @@ mod tests {
         let mut program = std::process::Command::new("sh");
         let mut program = program.args(["-c", "while :; do :; done"]).spawn().unwrap();
         let mut found = false;
-        let mut before = threads(Path::new("/proc"), &all, std::process::id());
+        let look = || threads(Path::new("/proc"), &all, std::process::id(), &mut HashSet::new());
+        let mut before = look();
         for _ in 0..1000 {
             let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
             let _ = rustix::event::poll(&mut [], Some(&pause));
-            let now = threads(Path::new("/proc"), &all, std::process::id());
+            let now = look();
             let has_come = |(before, now): (&WantedTimes, &WantedTimes)| {
                 let of = |times: &WantedTimes| times.get(&program.id()).copied();
                 of(before).zip(of(now)).is_some_and(|(before, now)| now > before)

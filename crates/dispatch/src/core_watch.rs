@@ -21,6 +21,7 @@ use rustix::process::setpriority_process;
 use crate::clock::Clock;
 use crate::core_demand::CoreDemand;
 use crate::core_share::CoreNote;
+use crate::pin::avoid_cores;
 use crate::stop::Stop;
 
 /// How often it looks, and how much longer than a look it waits for the next one.
@@ -48,8 +49,11 @@ pub(crate) fn watch(
         // A flood leaves it little of any core, and others would wait for it. Without the privilege
         // they do.
         let _ = setpriority_process(None, WATCH_NICE);
+        let numbers: Vec<usize> = cores.iter().map(|(core, _)| *core).collect();
+        // A look takes a millisecond and more, in which a worker's ring fills up.
+        avoid_cores(&numbers);
         let clock = Clock::new();
-        let mut demand = CoreDemand::new(cores.iter().map(|(core, _)| *core).collect());
+        let mut demand = CoreDemand::new(numbers);
         let mut verdicts: Vec<CoreVerdict> = cores.iter().map(|_| CoreVerdict::default()).collect();
         let mut at = clock.now();
         let mut window = WATCH_WINDOW;

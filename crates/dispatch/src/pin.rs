@@ -87,6 +87,13 @@ pub fn pin_to_core(core: usize) -> Result<(), PinError> {
     sched_setaffinity(None, &one).map_err(system)
 }
 
+/// Keeps the calling thread off these cores where it may use others; true if it may.
+pub(crate) fn avoid_cores(cores: &[usize]) -> bool {
+    let Ok(mut others) = sched_getaffinity(None) else { return false };
+    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| others.unset(*core));
+    others.count() > 0 && sched_setaffinity(None, &others).is_ok()
+}
+
 /// The set as text: `0-3,8`.
 fn ranges(set: &CpuSet) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
@@ -114,6 +121,26 @@ mod tests {
             let core = (0..CpuSet::MAX_CPU).rfind(|core| allowed.is_set(*core)).unwrap();
             pin_to_core(core).unwrap();
             assert_eq!(rustix::thread::sched_getcpu(), core);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_avoids_cores_where_it_may_use_others() {
+        std::thread::spawn(|| {
+            let allowed = sched_getaffinity(None).unwrap();
+            let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+            assert!(!avoid_cores(&cores), "there are no others");
+            assert_eq!(sched_getaffinity(None).unwrap(), allowed);
+            let Some((first, others)) = cores.split_first().filter(|(_, rest)| !rest.is_empty())
+            else {
+                println!("skipped: this machine has one core");
+                return;
+            };
+            assert!(avoid_cores(&[*first, usize::MAX]));
+            assert_eq!(cores_for(others.len()), Ok(others.to_vec()));
+            assert!(check_core(*first).is_err());
         })
         .join()
         .unwrap();
