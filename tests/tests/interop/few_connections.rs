@@ -115,6 +115,14 @@ fn goes_on(began: Instant, time: Duration, asked: &AtomicUsize) -> bool {
     took < time || asked.load(Ordering::Relaxed) < ASKED_LEAST && took < ATTACK_MAX
 }
 
+/// Holds what was opened, in silence, for half a second at least.
+fn hold_on(asked: &AtomicUsize) {
+    let began = Instant::now();
+    while goes_on(began, Duration::from_millis(500), asked) {
+        pause(EVERY);
+    }
+}
+
 /// What is attacked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ServerKind {
@@ -301,19 +309,19 @@ fn withstand_at(plan: &'static AttackPlan, kind: ServerKind, (price, workers): (
     });
 }
 
+/// Where there were more than the places, those that no program owns were evicted.
+fn unowned_gave_way(stat: &Value, each: usize) {
+    assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
+}
+
 static TAKES: AttackPlan = AttackPlan {
     held: MANY,
     attack: |attack| {
         let all = open(attack.held, |_, stream| stream.write_all(ASKS).unwrap_or(()));
         assert!(all.len() >= PLACES);
-        let began = Instant::now();
-        while goes_on(began, Duration::from_millis(500), attack.asked) {
-            pause(EVERY);
-        }
+        hold_on(attack.asked);
     },
-    judge: |stat, each| {
-        assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
-    },
+    judge: unowned_gave_way,
 };
 
 #[test]
@@ -326,10 +334,7 @@ static IDLES: AttackPlan = AttackPlan {
     attack: |attack| {
         let all = open(attack.held, |_, _| ());
         assert!(all.len() >= PLACES);
-        let began = Instant::now();
-        while goes_on(began, Duration::from_millis(500), attack.asked) {
-            pause(EVERY);
-        }
+        hold_on(attack.asked);
     },
     judge: |stat, each| assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedIdle") > 0),
 };
@@ -391,15 +396,10 @@ static ENDS: AttackPlan = AttackPlan {
             }
         });
         assert!(all.len() >= PLACES);
-        let began = Instant::now();
-        while goes_on(began, Duration::from_millis(500), attack.asked) {
-            pause(EVERY);
-        }
+        hold_on(attack.asked);
     },
     // No program owns them any more.
-    judge: |stat, each| {
-        assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedUnowned") > 0);
-    },
+    judge: unowned_gave_way,
 };
 
 static DRIPS: AttackPlan = AttackPlan {
