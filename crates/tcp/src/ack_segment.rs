@@ -17,6 +17,8 @@ pub struct AckSegment<'a> {
     pub echoed_at: Option<Instant>,
     /// It is a duplicate ACK (RFC 5681 section 2); used only where SACK is not in use.
     pub is_duplicate: bool,
+    /// The minimum RTT in nanoseconds, [`u64::MAX`] where it is not known: set by the sender.
+    pub rtt_min: u64,
     /// The current time.
     pub now: Instant,
 }

@@ -16,13 +16,15 @@ use core::time::Duration;
 use floodwall_base::limits::TCP_CHALLENGES_PER_SECOND;
 use floodwall_base::{Instant, SecretRandom};
 
-/// Shortest period; the longest is twice that.
-const CHALLENGE_PERIOD: Duration = Duration::from_millis(1000);
+use crate::coarse_time::CoarseTime;
 
-/// The challenge-ACK budget of one connection: 16 bytes.
+/// Shortest period; the longest is twice that. A tick more, as a period may begin late in one.
+const CHALLENGE_PERIOD: u32 = CoarseTime::ticks_of(Duration::from_millis(1000)) + 1;
+
+/// The challenge-ACK budget of one connection: 8 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChallengeLimit {
-    period_ends: Instant,
+    period_ends: CoarseTime,
     left: u32,
 }
 
@@ -30,14 +32,16 @@ impl ChallengeLimit {
     /// A full budget.
     #[must_use]
     pub const fn new() -> Self {
-        Self { period_ends: Instant::ORIGIN, left: 0 }
+        Self { period_ends: CoarseTime::ORIGIN, left: 0 }
     }
 
     /// Takes one challenge ACK from the budget; returns whether it may be sent.
     pub fn allow(&mut self, now: Instant, random: &mut SecretRandom) -> bool {
-        if now >= self.period_ends {
-            let nanos = CHALLENGE_PERIOD.as_nanos() as u64;
-            self.period_ends = now + Duration::from_nanos(nanos + random.below(nanos));
+        let now = CoarseTime::of(now);
+        if !self.period_ends.is_within(now, 2 * CHALLENGE_PERIOD) {
+            // Rounded up, so that no period is shorter.
+            let more = random.below(CHALLENGE_PERIOD.into()) as u32;
+            self.period_ends = now.after(CHALLENGE_PERIOD + more);
             // Half to all of the bound.
             let half = TCP_CHALLENGES_PER_SECOND / 2;
             self.left = TCP_CHALLENGES_PER_SECOND - random.below(u64::from(half) + 1) as u32;

@@ -136,6 +136,110 @@ impl Controller {
             Self::Cubic(_) => Algorithm::Cubic,
         }
     }
+
+    /// Where all data is acknowledged: whether window and threshold, and the minimum RTT of the
+    /// round that has just ended, which is returned, are all that is known.
+    pub(crate) fn settled(&self) -> Option<u32> {
+        match self {
+            Self::Reno(reno) => reno.is_settled().then_some(hystart::NONE),
+            Self::Cubic(cubic) => cubic.settled(),
+        }
+    }
+}
+
+/// The window of a connection, and all that its controller must remember while it has lost nothing
+/// and all data is acknowledged: the [`Controller`] itself exists only in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    window: u32,
+    ssthresh: u32,
+    /// The minimum RTT of the last round of slow start (`hystart.rs`).
+    round_min: u32,
+    algorithm: Algorithm,
+}
+
+impl Window {
+    /// The window of a new connection.
+    #[must_use]
+    pub fn new(algorithm: Algorithm, mss: u32) -> Self {
+        let window = initial_window(mss);
+        Self { window, ssthresh: UNLIMITED, round_min: hystart::NONE, algorithm }
+    }
+
+    /// Bytes that may be in flight.
+    #[must_use]
+    pub const fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Where slow start ends, in bytes.
+    #[must_use]
+    pub const fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    /// The algorithm of the controller.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The controller that goes on from here.
+    pub(crate) fn controller(&self) -> Controller {
+        match self.algorithm {
+            Algorithm::Reno => Controller::Reno(Reno::going_on(self.window, self.ssthresh)),
+            Algorithm::Cubic => {
+                Controller::Cubic(Cubic::going_on(self.window, self.ssthresh, self.round_min))
+            }
+        }
+    }
+
+    /// The controller has changed.
+    #[inline]
+    pub(crate) fn follow(&mut self, controller: &Controller) {
+        (self.window, self.ssthresh) = (controller.window(), controller.ssthresh());
+    }
+
+    /// The controller is no longer kept; it was [settled](Controller::settled).
+    pub(crate) const fn settle(&mut self, round_min: u32) {
+        self.round_min = round_min;
+    }
+
+    /// [`CongestionControl::begin_with`], without a controller.
+    pub(crate) const fn begin_with(&mut self, window: u32) {
+        self.window = window;
+    }
+
+    /// [`CongestionControl::after_idle`], without a controller.
+    pub(crate) fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
+        if idle >= rto {
+            self.ssthresh = self.ssthresh.max(self.window / 4 * 3);
+            self.window = decayed(self.window, idle, rto, mss);
+        }
+    }
+
+    /// [`CongestionControl::on_mss_change`], without a controller.
+    pub(crate) fn on_mss_change(&mut self, from: u32, to: u32) {
+        self.window = rescaled(self.window, from, to);
+    }
+
+    /// A congestion event of a connection for which there is no memory for a controller (RFC 5681
+    /// equation 4); `is_timeout` where it was a timeout.
+    pub(crate) fn reduce(&mut self, flight: &Flight, is_timeout: bool) {
+        self.ssthresh = (flight.size.min(self.window) / 2).max(2 * flight.mss);
+        self.window = if is_timeout { flight.mss } else { self.ssthresh };
+    }
+
+    /// The same of an acknowledgment: slow start, and a segment for each window beyond it.
+    pub(crate) fn grow(&mut self, acked: u32, mss: u32) {
+        let step = if self.window < self.ssthresh {
+            acked.min(2 * mss)
+        } else {
+            let step = u64::from(mss) * u64::from(acked) / u64::from(self.window.max(1));
+            u32::try_from(step).unwrap_or(mss).min(mss)
+        };
+        self.window = self.window.saturating_add(step).min(WINDOW_MAX);
+    }
 }
 
 /// Dispatches a call to the active controller.

@@ -16,7 +16,6 @@ use floodwall_sync::prefetch;
 use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
-use crate::congestion::CongestionControl;
 use crate::delayed_ack::AT_ONCE;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
@@ -177,6 +176,8 @@ pub(crate) struct Connection {
     /// The ECN state: marks received and to be echoed (`ecn.rs`).
     pub(crate) marks: EcnState,
     pub(crate) probes: u8,
+    /// A tail loss probe is pending (RFC 8985).
+    pub(crate) probe: bool,
     pub(crate) hop_limit: Option<NonZeroU8>,
     pub(crate) traffic_class: u8,
     /// The largest payload that we accept: announced in the SYN.
@@ -196,8 +197,6 @@ pub(crate) struct Connection {
     pub(crate) heard: Instant,
     /// Since when there was no progress: nothing acknowledged, and the window not opened.
     pub(crate) stalled: Instant,
-    /// A tail loss probe is pending: the range to repeat where there is no new data (RFC 8985).
-    pub(crate) probe: Option<(Seq, u32)>,
     /// The reassembly queue: segments that arrived out of order.
     pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
@@ -291,7 +290,7 @@ impl Connection {
                 ..ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now)
             },
             recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
-            probe: None,
+            probe: false,
             timers: Timers::NONE,
             send_bytes: settings.send_bytes,
             send_tuned: settings.send_tuned,
@@ -497,7 +496,7 @@ impl Connection {
     /// it, be its window closed now or about to close.
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
-            let window = self.recovery.controller().window();
+            let window = self.recovery.window().window();
             let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
             let twice = bytes(window).saturating_mul(2);
             // Before its first window the peer has refused nothing.

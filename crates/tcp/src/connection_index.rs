@@ -15,6 +15,12 @@ impl ConnectionIndex {
         (self.0 != Instant::FAR).then_some(self.0)
     }
 
+    /// Whether it is none, or not before `at`.
+    #[inline(always)]
+    pub(crate) fn is_not_before(self, at: Instant) -> bool {
+        self.0 >= at
+    }
+
     #[inline]
     pub(crate) fn is_none(self) -> bool {
         self.0 == Instant::FAR

@@ -51,6 +51,7 @@ use crate::senders::Senders;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
+use crate::syn_said::SynKept;
 use crate::table::rx_coalesce::run::RxCoalesce;
 use crate::time_wait::TimeWaits;
 use crate::transmit::{OutgoingSegment, Transmit};
@@ -128,16 +129,16 @@ impl AbortCounts {
 pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// The owner that receives its events.
-    pub(crate) owner: u32,
-    /// The time that the wheel has for it.
-    armed: Instant,
-    /// The listener in the accept queue of which it waits; `None` once accepted.
-    pub(crate) slot: Option<(u32, AcceptSlot)>,
-    pub(crate) connection: Option<Connection>,
+    pub(crate) owner: u8,
     /// It is being evicted: it ends as soon as its reset is sent, and is not counted any more.
     pub(crate) evicted: bool,
     /// The options of its client's SYN, for a passive open.
-    pub(crate) said: Option<crate::syn_said::SynSaid>,
+    pub(crate) said: SynKept,
+    /// The time that the wheel has for it.
+    armed: Instant,
+    /// Its place in the accept queue of a listener; `None` once accepted.
+    pub(crate) slot: Option<AcceptSlot>,
+    pub(crate) connection: Option<Connection>,
 }
 
 impl Slot {
@@ -147,12 +148,12 @@ impl Slot {
         &mut self,
         start: &OpenKind<'_>,
         owner: u32,
-        slot: Option<(u32, AcceptSlot)>,
+        slot: Option<AcceptSlot>,
     ) -> &mut Connection {
-        self.owner = owner.min(OWNERS_MAX as u32 - 1);
+        self.owner = owner.min(OWNERS_MAX as u32 - 1) as u8;
         self.slot = slot;
         self.evicted = false;
-        self.said = None;
+        self.said = SynKept::NONE;
         // What was there has been dropped: it is made where it stays.
         self.connection = None;
         self.connection.insert(Connection::new(start))
@@ -261,7 +262,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             half_open,
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
-            records: SentSegments::new(TCP_RECORDS),
+            records: SentSegments::new(TCP_RECORDS, max),
             memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key())
                 .sharing(config.fair_memory),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
@@ -492,7 +493,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                     generation: 0,
                     owner: 0,
                     slot: None,
-                    said: None,
+                    said: SynKept::NONE,
                     evicted: false,
                     armed: Instant::FAR,
                     connection: None,
@@ -581,7 +582,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return None;
         };
         if let Some(mtu) = mtu {
-            connection.follow_path(mtu, cx.now);
+            connection.follow_path(cx.records, mtu, cx.now);
         }
         let only_acknowledges = connection.only_acknowledges(cx.records);
         let packet = connection.output(&mut cx, most.min(left + 1), rest);

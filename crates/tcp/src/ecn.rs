@@ -14,6 +14,7 @@ use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, ConnectionDue};
 use crate::segment::Segment;
+use crate::sent_segments::SentSegments;
 use crate::state::TcpState;
 
 impl Connection {
@@ -54,8 +55,14 @@ impl Connection {
     /// Whether an acceptable acknowledgment echoes a mark. Call before the acknowledged data is
     /// removed from the flight: that is the data that was marked (RFC 9438 section 4.6).
     #[inline(always)]
-    pub(crate) fn note_echo(&mut self, segment: &Segment, now: Instant) {
-        if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(now) {
+    pub(crate) fn note_echo(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &Segment,
+        now: Instant,
+    ) {
+        if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(records, now)
+        {
             self.note_reduction();
         }
     }

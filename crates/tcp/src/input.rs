@@ -19,6 +19,7 @@ use floodwall_base::{Counter, DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::tcp::TcpFlags;
 
+use crate::coarse_time::CoarseTime;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
@@ -27,7 +28,7 @@ use crate::state::TcpState;
 use crate::timer::TimerKind;
 
 /// Minimum interval between answers to segments without data outside of the window.
-const ANSWER_EVERY: Duration = Duration::from_millis(500);
+const ANSWER_EVERY: u32 = CoarseTime::ticks_of(Duration::from_millis(500));
 
 /// The outcome of a segment.
 #[derive(Debug)]
@@ -249,10 +250,11 @@ impl Connection {
     /// second: otherwise two desynchronised ends would answer each other for ever.
     fn answer(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
-            if cx.now - self.rcv.answered < ANSWER_EVERY && self.rcv.answered != Instant::ORIGIN {
+            let (now, last) = (CoarseTime::of(cx.now), self.rcv.answered);
+            if now.since(last) < ANSWER_EVERY && last != CoarseTime::ORIGIN {
                 return;
             }
-            self.rcv.answered = cx.now;
+            self.rcv.answered = now;
         }
         self.due.add(ConnectionDue::ACK);
     }

@@ -2,13 +2,17 @@
 //! returns the actions to perform.
 //!
 //! Used by `stack`. Invariant: nothing here sends, reads a clock, draws randomness or allocates for
-//! a packet; memory comes from pools that were allocated at the start (decision B9). Not here:
-//! half-open connections of listeners (`syncache`), addresses and routes (`ip`), wake-ups of
-//! waiting applications (`stack`).
+//! a packet; memory comes from pools that were allocated at the start (decision B9). A connection's
+//! own state (`connection.rs`) is what it needs at rest and for each segment; what matters only
+//! from time to time lies in slabs of its shard: sent segments (`sent_segments.rs`), runs of
+//! segments out of order (`out_of_order.rs`), losses and the congestion controller
+//! (`loss_state.rs`). Not here: half-open connections of listeners (`syncache`), addresses and
+//! routes (`ip`), wake-ups of waiting applications (`stack`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod ack_segment;
+mod coarse_time;
 mod connection;
 mod connection_index;
 mod connection_table;
@@ -22,6 +26,7 @@ mod flow_credit;
 mod id;
 mod input;
 mod listener;
+mod loss_state;
 mod memory;
 mod orphan_patience;
 mod output;
@@ -42,6 +47,7 @@ mod timeouts;
 mod timer;
 mod transmit;
 mod tuning;
+mod undo;
 mod user_options;
 
 pub mod challenge;
@@ -55,6 +61,7 @@ pub mod rack;
 pub mod recovery;
 pub mod rtt;
 pub mod scoreboard;
+mod scoreboard_change;
 pub mod senders;
 mod sent_segments;
 pub mod time_wait;

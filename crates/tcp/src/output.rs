@@ -166,8 +166,8 @@ impl Connection {
 
     /// A retransmission, as far as congestion control permits.
     fn lost(&mut self, cx: &mut ConnectionContext<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
-        if let Some((start, len)) = self.probe {
-            return self.tail_probe(cx, start, len);
+        if self.probe {
+            return self.tail_probe(cx);
         }
         if self.recovery.allowance() == 0 {
             return Ok(None);
@@ -180,17 +180,22 @@ impl Connection {
     fn tail_probe(
         &mut self,
         cx: &mut ConnectionContext<'_>,
-        start: Seq,
-        len: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         let fits = self.snd.unsent().min(self.snd.usable()).min(self.segment_room());
         let is_new = fits > 0 && self.recovery.board().can_record(cx.records);
         let packet = match is_new {
             true => self.fresh(cx, fits)?,
-            false => Some(self.again(cx, start.later(self.snd.una), len)?),
+            false => match self.recovery.tail(cx.records) {
+                Some((start, len)) => Some(self.again(cx, start, len)?),
+                None => {
+                    // It has arrived meanwhile.
+                    self.probe = false;
+                    return Ok(None);
+                }
+            },
         };
-        self.recovery.on_probe_sent(!is_new, cx.now);
-        self.probe = None;
+        self.recovery.on_probe_sent(cx.records, !is_new, cx.now);
+        self.probe = false;
         Ok(packet)
     }
 
@@ -222,10 +227,7 @@ impl Connection {
         let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
         self.state().is_synchronized()
             && self.state() != TcpState::TimeWait
-            && (self.probe.is_some()
-                || again()
-                || self.may_send(records) > 0
-                || self.may_finish(records))
+            && (self.probe || again() || self.may_send(records) > 0 || self.may_finish(records))
     }
 
     /// Writes `bytes` that leave at once as one segment, past the queue of unsent data, and returns
@@ -244,7 +246,7 @@ impl Connection {
             && len > 0
             && self.snd.unsent() == 0
             && !self.snd.fin
-            && self.probe.is_none()
+            && !self.probe
             && self.error.is_none()
             && !self.user_options.is_particular()
             && self.snd.scarcity != Scarcity::NoFrame
@@ -260,7 +262,9 @@ impl Connection {
         }
         if self.user_options.restarts_slowly {
             let agreement = self.agreement();
-            if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
+            if self.recovery.before_sending(cx.records, &agreement, cx.now)
+                && self.recovery.allowance() < len
+            {
                 return None;
             }
         }
@@ -288,7 +292,7 @@ impl Connection {
             && (owes_ack || self.due == ConnectionDue::default())
             && !self.snd.fin
             && self.snd.unsent() <= self.mss()
-            && self.probe.is_none()
+            && !self.probe
             && self.recovery.next_lost(cx.records).is_none();
         let len = if is_one { self.may_send(cx.records) } else { 0 };
         if len == 0 {
@@ -296,7 +300,9 @@ impl Connection {
         }
         if self.user_options.restarts_slowly {
             let agreement = self.agreement();
-            if self.recovery.before_sending(&agreement, cx.now) && self.recovery.allowance() < len {
+            if self.recovery.before_sending(cx.records, &agreement, cx.now)
+                && self.recovery.allowance() < len
+            {
                 return None;
             }
         }
@@ -313,7 +319,7 @@ impl Connection {
     /// carries.
     pub(crate) fn only_finishes(&self, records: &SentSegments) -> bool {
         (self.due == ConnectionDue::ACK || self.due == ConnectionDue::default())
-            && self.probe.is_none()
+            && !self.probe
             && self.may_finish(records)
             && self.recovery.next_lost(records).is_none()
     }
@@ -333,7 +339,7 @@ impl Connection {
             && self.state().is_synchronized()
             && self.snd.unsent() == 0
             && (!self.snd.fin || self.snd.fin_sent)
-            && self.probe.is_none()
+            && !self.probe
             && self.recovery.next_lost(records).is_none()
     }
 
@@ -343,7 +349,7 @@ impl Connection {
         self.due == ConnectionDue::default()
             && self.snd.unsent() == 0
             && !self.snd.fin
-            && self.probe.is_none()
+            && !self.probe
             && self.recovery.next_lost(records).is_none()
     }
 
@@ -389,17 +395,17 @@ impl Connection {
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         let agreement = self.agreement();
         if self.snd.unsent() > 0 && self.user_options.restarts_slowly {
-            self.recovery.before_sending(&agreement, cx.now);
+            self.recovery.before_sending(cx.records, &agreement, cx.now);
         }
         let len = self.may_send(cx.records);
         if len == 0 && !self.may_finish(cx.records) {
             self.due.remove(ConnectionDue::FORCE);
             return Ok(None);
         }
-        if let Some(larger) = self.size_probe(cx.now) {
+        if let Some(larger) = self.size_probe(cx.records, cx.now) {
             let seq = self.snd.nxt;
             let packet = self.fresh(cx, larger);
-            self.size_probe_sent(seq, self.snd.nxt.since(seq), larger);
+            self.size_probe_sent(cx.records, seq, (self.snd.nxt.since(seq), larger));
             return packet;
         }
         match self.run_length(most) {

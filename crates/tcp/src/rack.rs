@@ -20,26 +20,27 @@ const DUP_THRESH: u32 = 3;
 /// The largest degree of reordering that is told, as on Linux.
 const DEGREE_MAX: u32 = 300;
 
-/// The RACK state of one connection: its latest delivered segment and the reordering window.
+/// No segment was delivered yet.
+const NONE: u32 = u32::MAX;
+
+/// The RACK state of one connection, its latest delivered segment and the reordering window: 32
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct RackState {
     sent_at: Instant,
     end: Seq,
-    /// In nanoseconds, as the next field.
-    rtt: u64,
+    /// The RTT in units of 64 ns, as the estimator has it; [`NONE`] before the first delivery.
+    rtt: u32,
     /// The last byte known to be delivered.
     forward: Seq,
-    /// The end of the round in which a D-SACK was received.
-    dsack_round: Option<Seq>,
+    /// The end of the round in which a D-SACK was received, until that is acknowledged.
+    dsack_round: Seq,
     window_mult: u8,
     persist: u8,
-    has_sample: bool,
     /// ACKs of segments that had been overtaken; reordering was seen where there were any.
     reordered: u8,
     /// The most bytes by which a segment was overtaken at any time.
     reach: u32,
-    /// The minimum RTT; [`u64::MAX`] before the first sample.
-    min_rtt: u64,
 }
 
 impl RackState {
@@ -49,15 +50,13 @@ impl RackState {
         Self {
             sent_at: Instant::ORIGIN,
             end: una,
-            rtt: 0,
+            rtt: NONE,
             forward: una,
-            dsack_round: None,
+            dsack_round: una,
             window_mult: 1,
             persist: WINDOW_PERSIST,
-            has_sample: false,
             reordered: 0,
             reach: 0,
-            min_rtt: u64::MAX,
         }
     }
 
@@ -83,19 +82,13 @@ impl RackState {
     /// The round-trip time of the latest delivered segment.
     #[must_use]
     pub const fn rtt(&self) -> Duration {
-        Duration::from_nanos(self.rtt)
+        if self.rtt == NONE { Duration::ZERO } else { RttEstimator::length(self.rtt) }
     }
 
     /// The same, once a segment was delivered.
     #[must_use]
     pub fn sample(&self) -> Option<Duration> {
-        self.has_sample.then(|| self.rtt())
-    }
-
-    /// The path's minimum RTT, which separates the ACK of a retransmission from that of its
-    /// original.
-    pub(crate) const fn set_min_rtt(&mut self, nanos: u64) {
-        self.min_rtt = nanos;
+        (self.rtt != NONE).then(|| self.rtt())
     }
 
     /// A segment was newly delivered (steps 2 and 3). Returns by how many bytes it was overtaken.
@@ -116,12 +109,13 @@ impl RackState {
         let rtt = segment.now.as_nanos().saturating_sub(sent_at.as_nanos());
         if is_retransmission {
             let of_original = segment.echoed_at.is_some_and(|echo| echo < tick_of(sent_at));
-            if of_original || self.min_rtt != u64::MAX && rtt < self.min_rtt {
+            // The minimum separates the ACK of a retransmission from that of its original.
+            if of_original || segment.rtt_min != u64::MAX && rtt < segment.rtt_min {
                 return reach;
             }
         }
-        if !self.has_sample || is_after(sent_at, end, self.sent_at, self.end) {
-            (self.sent_at, self.end, self.rtt, self.has_sample) = (sent_at, end, rtt, true);
+        if self.rtt == NONE || is_after(sent_at, end, self.sent_at, self.end) {
+            (self.sent_at, self.end, self.rtt) = (sent_at, end, RttEstimator::units_of(rtt));
         }
         reach
     }
@@ -130,7 +124,7 @@ impl RackState {
     /// the order of a retransmission and of new data in it is not known.
     #[must_use]
     pub fn was_sent_before(&self, sent_at: Instant, end: Seq, is_retransmission: bool) -> bool {
-        self.has_sample
+        self.rtt != NONE
             && match is_retransmission {
                 true => self.sent_at > sent_at,
                 false => is_after(self.sent_at, self.end, sent_at, end),
@@ -140,8 +134,7 @@ impl RackState {
     /// The latest delivered segment is again that of an earlier state: an ACK has turned out to be
     /// of originals, and not of what was sent again.
     pub(crate) const fn forget_arrival(&mut self, earlier: &Self) {
-        (self.sent_at, self.end) = (earlier.sent_at, earlier.end);
-        (self.rtt, self.has_sample) = (earlier.rtt, earlier.has_sample);
+        (self.sent_at, self.end, self.rtt) = (earlier.sent_at, earlier.end, earlier.rtt);
     }
 
     /// Adapts the reordering window to D-SACKs (step 4), and notes by how much the segments of this
@@ -151,11 +144,10 @@ impl RackState {
             self.reordered = self.reordered.saturating_add(1);
             self.reach = self.reach.max(reach);
         }
-        if self.dsack_round.is_some_and(|round| round.is_at_most(una)) {
-            self.dsack_round = None;
-        }
-        if has_dsack && self.dsack_round.is_none() {
-            self.dsack_round = Some(nxt);
+        // A mark that was passed would mean the opposite half of the circle later.
+        self.dsack_round = self.dsack_round.later(una);
+        if has_dsack && self.dsack_round == una {
+            self.dsack_round = nxt;
             self.window_mult = self.window_mult.saturating_add(1);
             self.persist = WINDOW_PERSIST;
         }

@@ -14,6 +14,7 @@
 
 use floodwall_base::{Instant, Seq};
 
+use crate::coarse_time::CoarseTime;
 use crate::memory::{HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::queue::ByteQueue;
 use crate::tuning::Tuning;
@@ -54,7 +55,7 @@ pub(crate) struct ReceiveState {
     /// The application has closed the receive direction.
     pub(crate) shut: bool,
     /// When a segment outside of the window was last answered (ends an ACK loop).
-    pub(crate) answered: Instant,
+    pub(crate) answered: CoarseTime,
     /// True bytes handed out to a program on another thread and not yet released.
     pub(crate) lent: u32,
     /// True bytes that the memory limit of all connections lets it hold (`memory.rs`).
@@ -84,7 +85,7 @@ impl ReceiveState {
             acked: Seq(0),
             fin: false,
             shut: false,
-            answered: Instant::ORIGIN,
+            answered: CoarseTime::ORIGIN,
             lent: 0,
             allowed: u32::MAX,
             send_allowed: u32::MAX,

@@ -9,8 +9,8 @@
 //! (fast retransmit), then new data, within [`Recovery::allowance`]. Not here: the peer's window,
 //! persist timer, Nagle, the limit of timeouts after which a connection is given up.
 
+mod loss;
 mod plain_ack;
-mod undo;
 
 use core::time::Duration;
 
@@ -20,14 +20,14 @@ use floodwall_sync::prefetch;
 pub use crate::ack_segment::AckSegment;
 pub use crate::scoreboard::ScoreboardChange;
 
-use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
+use crate::congestion::{Algorithm, Congestion, CongestionControl, Flight, Window};
 use crate::connection_index::ConnectionIndex;
+use crate::loss_state::{NO_LOSS_STATE, SizeProbe};
 use crate::prr::PrrState;
 use crate::rack::RackState;
 use crate::rtt::{RttConfig, RttEstimator};
 use crate::scoreboard::Scoreboard;
 use crate::sent_segments::SentSegments;
-use undo::RecoveryUndo;
 
 /// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
 /// 5681 section 3.2).
@@ -70,13 +70,8 @@ pub enum TimeoutKind {
     /// A loss was detected: send [`Recovery::next_lost`].
     Lost,
     /// Send one segment of new data if there is any and the peer's window permits, regardless of
-    /// the allowance; else this range again. Then call [`Recovery::on_probe_sent`].
-    Probe {
-        /// Where the last segment begins.
-        start: Seq,
-        /// Its length in bytes.
-        len: u32,
-    },
+    /// the allowance; else [`Recovery::tail`] again. Then call [`Recovery::on_probe_sent`].
+    Probe,
     /// A retransmission timeout: send the first segment again.
     Timeout,
 }
@@ -110,51 +105,30 @@ pub struct Agreement {
 #[repr(C)]
 pub struct Recovery {
     phase: RecoveryPhase,
-    duplicates: u8,
+    is_reordering: bool,
     /// Segments in flight when new data was last sent, saturating.
     burst: u16,
     /// Current segment size.
     mss: u32,
     board: Scoreboard,
-    /// When the retransmission timer was started.
+    /// When the retransmission timer was started; where nothing is outstanding, since when.
     progress: Instant,
-    /// When new data was last sent.
-    sent_at: Instant,
-    reordering: ConnectionIndex,
-    probe_at: ConnectionIndex,
-    /// The end of the tail loss probe, and whether it was a retransmission.
-    probe: Option<(Seq, bool)>,
+    /// When segments that may still arrive out of order are lost, where it `is_reordering`; else
+    /// when a tail loss probe is due.
+    alarm: ConnectionIndex,
+    /// What it knows while its window limits it, or a loss is looked for ([`LossStates`]).
+    ///
+    /// [`LossStates`]: crate::loss_state::LossStates
+    loss: u32,
+    /// In fast recovery: bytes that may be sent now (`prr.rs`).
+    granted: u32,
+    window: Window,
     rtt: RttEstimator,
     rack: RackState,
-    controller: Controller,
-    undo: RecoveryUndo,
-    prr: PrrState,
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
     /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
     marked: Seq,
-    size_probe: SizeProbe,
-}
-
-/// A segment that is larger than the others: a probe for a larger size (RFC 4821).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SizeProbe {
-    /// There is none.
-    Absent,
-    /// It is in flight: where it begins, and its length.
-    Flying(Seq, u16),
-    /// Whether it arrived, until [`Recovery::take_size_verdict`].
-    Judged(bool),
-}
-
-impl SizeProbe {
-    /// Where it begins and its length, while it is in flight.
-    fn flying(self) -> Option<(Seq, u32)> {
-        match self {
-            Self::Flying(start, len) => Some((start, len.into())),
-            Self::Absent | Self::Judged(_) => None,
-        }
-    }
 }
 
 impl Recovery {
@@ -166,21 +140,17 @@ impl Recovery {
             board: Scoreboard::new(una),
             rack: RackState::new(una),
             rtt: RttEstimator::new(),
-            controller: Controller::new(algorithm, mss),
-            prr: PrrState::default(),
-            undo: RecoveryUndo::default(),
+            window: Window::new(algorithm, mss),
+            loss: NO_LOSS_STATE,
+            granted: 0,
             phase: RecoveryPhase::Open,
-            duplicates: 0,
+            is_reordering: false,
             mss,
             point: una,
             burst: 0,
             marked: una,
-            size_probe: SizeProbe::Absent,
-            probe: None,
             progress: now,
-            sent_at: now,
-            reordering: ConnectionIndex::NONE,
-            probe_at: ConnectionIndex::NONE,
+            alarm: ConnectionIndex::NONE,
         }
     }
 
@@ -188,13 +158,14 @@ impl Recovery {
     pub(crate) fn begin_with_segments_of(&mut self, mss: u32) {
         debug_assert_eq!(self.board.outstanding(), 0, "nothing was sent");
         self.mss = mss.max(1);
-        self.controller = Controller::new(self.controller.algorithm(), self.mss);
+        debug_assert_eq!(self.loss, NO_LOSS_STATE, "nothing was lost");
+        self.window = Window::new(self.window.algorithm(), self.mss);
     }
 
     /// The same at a later time, which counts as that of the last progress.
     pub(crate) fn begin_again(&mut self, mss: u32, now: Instant) {
         self.begin_with_segments_of(mss);
-        (self.progress, self.sent_at) = (now, now);
+        self.progress = now;
     }
 
     /// Prefetches the lines that an acknowledgment and new data will touch.
@@ -204,8 +175,7 @@ impl Recovery {
         prefetch(&self.progress);
         prefetch(&self.rtt);
         prefetch(&self.rack);
-        prefetch(&self.controller);
-        prefetch(&self.undo);
+        prefetch(&self.window);
     }
 
     /// The scoreboard of outstanding data.
@@ -225,10 +195,10 @@ impl Recovery {
         &mut self.rtt
     }
 
-    /// The congestion controller.
+    /// The congestion window.
     #[must_use]
-    pub const fn controller(&self) -> &Controller {
-        &self.controller
+    pub const fn window(&self) -> &Window {
+        &self.window
     }
 
     /// How often reordering was seen on the path, and by how many segments.
@@ -254,9 +224,9 @@ impl Recovery {
     #[must_use]
     pub fn allowance(&self) -> u32 {
         match self.phase {
-            RecoveryPhase::Fast => self.prr.allowance(),
+            RecoveryPhase::Fast => self.granted,
             RecoveryPhase::Open | RecoveryPhase::Timeout => {
-                self.controller.window().saturating_sub(self.board.pipe())
+                self.window.window().saturating_sub(self.board.pipe())
             }
         }
     }
@@ -264,33 +234,40 @@ impl Recovery {
     /// The range to retransmit before anything new: its first byte, and its length.
     #[must_use]
     pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
-        if self.undo.is_waiting() { None } else { self.board.next_lost(records) }
+        let lost = self.board.next_lost(records)?;
+        (!self.known_loss(records).is_some_and(|loss| loss.undo.is_waiting())).then_some(lost)
     }
 
     /// Call before an ACK is processed after a timeout: whether a full segment of new data waits
     /// and fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section
     /// 2.1).
-    pub const fn note_unsent(&mut self, is_full: bool) {
-        self.undo.note_unsent(is_full);
+    pub fn note_unsent(&mut self, records: &mut SentSegments, is_full: bool) {
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.undo.note_unsent(is_full);
+        }
     }
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1). Returns whether it may have been.
     #[inline(always)]
-    pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) -> bool {
+    pub fn before_sending(
+        &mut self,
+        records: &mut SentSegments,
+        agreement: &Agreement,
+        now: Instant,
+    ) -> bool {
         if self.board.outstanding() > 0 {
             return false;
         }
-        let since = self.sent_at.max(self.progress);
-        let idle = now.as_nanos().saturating_sub(since.as_nanos());
+        let idle = now.as_nanos().saturating_sub(self.progress.as_nanos());
         // A timeout is never less than its minimum, which needs no look at the measurements.
         let has_paused =
             idle > agreement.rtt.least_nanos() && idle > self.rtt.base_nanos(agreement.rtt);
         if has_paused {
             let rto = self.rtt.base_rto(agreement.rtt);
             let idle = Duration::from_nanos(idle);
-            self.controller.after_idle(idle, rto, self.mss);
-            self.sent_at = now;
+            self.after_idle(records, idle, rto);
+            self.progress = now;
         }
         has_paused
     }
@@ -314,14 +291,13 @@ impl Recovery {
         if was_idle {
             self.progress = now;
         }
-        self.sent_at = now;
         if self.phase == RecoveryPhase::Fast {
-            self.prr.on_sent(len);
+            self.sent_in_recovery(records, len);
         }
         let (flight, mss) = (self.board.outstanding(), self.mss);
         let burst = if flight <= mss { 1 } else { flight.div_ceil(mss) };
         self.burst = u16::try_from(burst).unwrap_or(u16::MAX);
-        self.schedule_probe(agreement, now);
+        self.schedule_probe(records, agreement, now);
         true
     }
 
@@ -334,11 +310,14 @@ impl Recovery {
         now: Instant,
     ) {
         self.board.on_retransmitted(records, start, len, now);
-        if self.size_probe.flying().is_some_and(|(seq, len)| start.is_within(seq, len)) {
-            self.end_size_probe(false);
+        self.sent_in_recovery(records, len);
+        if let Some(loss) = self.known_loss_mut(records) {
+            let flying = loss.size_probe.flying();
+            if flying.is_some_and(|(seq, len)| start.is_within(seq, len)) {
+                loss.size_probe = SizeProbe::Judged(false);
+            }
+            loss.undo.on_retransmitted(len, now);
         }
-        self.prr.on_sent(len);
-        self.undo.on_retransmitted(len, now);
         if start == self.board.una() {
             self.progress = now;
         }
@@ -346,10 +325,20 @@ impl Recovery {
 
     /// A probe was sent; `is_repeat` where it was not new data. Call [`Recovery::on_sent`] for new
     /// data, or [`Recovery::on_retransmitted`] for a repetition, before.
-    pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
-        self.probe = Some((self.board.nxt(), is_repeat));
-        self.probe_at = ConnectionIndex::NONE;
+    pub fn on_probe_sent(&mut self, records: &mut SentSegments, is_repeat: bool, now: Instant) {
+        let end = self.board.nxt();
+        if let Some(loss) = self.loss(records) {
+            loss.probe = Some((end, is_repeat));
+        }
+        self.clear_probe();
         self.progress = now;
+    }
+
+    /// No tail loss probe is due any more.
+    const fn clear_probe(&mut self) {
+        if !self.is_reordering {
+            self.alarm = ConnectionIndex::NONE;
+        }
     }
 
     /// Whether an acknowledgment of nothing new, without SACK blocks, would have no effect: nothing
@@ -357,12 +346,11 @@ impl Recovery {
     /// only sends.
     #[inline]
     #[must_use]
-    pub fn awaits_nothing(&self) -> bool {
+    pub fn awaits_nothing(&self, records: &SentSegments) -> bool {
         self.board.outstanding() == 0
             && self.phase == RecoveryPhase::Open
-            && self.probe.is_none()
-            && self.reordering.is_none()
-            && self.probe_at.is_none()
+            && self.known_loss(records).is_none_or(|loss| loss.probe.is_none())
+            && self.alarm.is_none()
     }
 
     /// Processes an acknowledgment completely, except for sending.
@@ -373,7 +361,7 @@ impl Recovery {
         segment: &AckSegment<'_>,
         agreement: &Agreement,
     ) -> RecoveryVerdict {
-        if self.is_plain(segment) {
+        if self.is_plain(records, segment) {
             return self.on_plain_ack(records, segment);
         }
         let segment = *segment;
@@ -389,7 +377,9 @@ impl Recovery {
         agreement: &Agreement,
     ) -> RecoveryVerdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
-        let rack_before = self.undo.is_armed().then(|| self.rack.clone());
+        let segment = &AckSegment { rtt_min: self.rtt.min_nanos(), ..*segment };
+        let is_armed = self.known_loss(records).is_some_and(|loss| loss.undo.is_armed());
+        let rack_before = is_armed.then(|| self.rack.clone());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         let has_dsack = change.dsack.is_some();
@@ -397,10 +387,12 @@ impl Recovery {
         let mut verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         if change.acked > 0 {
             self.progress = segment.now;
-            self.duplicates = 0;
+            if let Some(loss) = self.known_loss_mut(records) {
+                loss.duplicates = 0;
+            }
         }
         let is_new = change.acked > 0 || change.sacked > 0;
-        self.judge_probe(segment, &change, &mut verdict, flight);
+        self.judge_probe(records, segment, &change, &mut verdict, flight);
         verdict.is_undone = self.judge_undo(records, segment, &change);
         if verdict.is_undone
             && let Some(before) = rack_before
@@ -409,59 +401,55 @@ impl Recovery {
             // be lost.
             self.rack.forget_arrival(&before);
         }
-        let is_ending = self.end_recovery(&change);
-        if self
-            .size_probe
-            .flying()
-            .is_some_and(|(seq, len)| (seq + len).is_at_most(self.board.una()))
-        {
-            self.end_size_probe(true);
-        }
+        let is_ending = self.end_recovery(records, &change);
+        self.pass_size_probe(records);
         verdict.lost = self.detect(records, segment, agreement, &change);
         if verdict.lost > 0
             && self.phase == RecoveryPhase::Open
             && !self.loses_probe(records, verdict.lost)
         {
-            self.enter_fast(flight, pipe, segment.now);
+            self.enter_fast(records, flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
         // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937), unless it begins
         // the next one: its first retransmission leaves at once.
         if !is_ending || self.phase == RecoveryPhase::Fast {
-            self.open_window(segment, &change, &verdict, flight);
+            self.open_window(records, segment, &change, &verdict, flight);
         }
-        if self.undo.is_waiting() && !(self.undo.has_unsent() && self.allowance() >= self.mss) {
-            self.undo.end_frto();
-        }
+        self.end_waiting(records);
         // A segment without news of the flight does not put the probe off.
         if is_new {
-            self.schedule_probe(agreement, segment.now);
+            self.schedule_probe(records, agreement, segment.now);
         }
-        self.pass_marks();
+        self.pass_marks(records);
         verdict
     }
 
     /// Clears marks in the stream that were passed: half of the circle later they would mean the
     /// opposite.
     #[inline(always)]
-    fn pass_marks(&mut self) {
+    fn pass_marks(&mut self, records: &mut SentSegments) {
         let una = self.board.una();
         self.point = self.point.later(una);
         self.marked = self.marked.later(una);
-        self.undo.pass(una);
+        if self.loss != NO_LOSS_STATE {
+            self.pass_loss(records);
+        }
     }
 
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
     /// next new segment carries CWR.
-    pub fn on_ecn_echo(&mut self, now: Instant) -> bool {
+    pub fn on_ecn_echo(&mut self, records: &mut SentSegments, now: Instant) -> bool {
         if self.is_reduced_for_a_mark() || self.phase != RecoveryPhase::Open {
             return false;
         }
         self.marked = self.board.nxt();
-        self.undo.disarm();
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.undo.disarm();
+        }
         // The data in flight when the marked segment passed; this may be its last ACK.
         let size = self.board.outstanding().max(u32::from(self.burst).saturating_mul(self.mss));
-        self.controller.on_congestion(Congestion::Ecn, &Flight { size, mss: self.mss, now });
+        self.reduce(records, Congestion::Ecn, &Flight { size, mss: self.mss, now });
         true
     }
 
@@ -474,7 +462,8 @@ impl Recovery {
     /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
     /// section 3.1; RFC 6928 section 2 exempts the loss of a single one).
     pub fn begin_slowly(&mut self) {
-        self.controller.begin_with(self.mss);
+        debug_assert_eq!(self.loss, NO_LOSS_STATE, "nothing was sent");
+        self.window.begin_with(self.mss);
     }
 
     /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
@@ -487,10 +476,10 @@ impl Recovery {
         }
         let rto = self.rtt.rto_nanos(agreement.rtt);
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
-        Some(match (self.reordering.get(), self.probe_at.get()) {
-            (Some(at), _) if at < rto => (RecoveryTimer::Reordering, at),
+        Some(match (self.is_reordering, self.alarm.get()) {
+            (true, Some(at)) if at < rto => (RecoveryTimer::Reordering, at),
             // A probe replaces a timeout that would expire first (RFC 8985 section 7.2).
-            (None, Some(at)) => (RecoveryTimer::Probe, at.min(rto)),
+            (false, Some(at)) => (RecoveryTimer::Probe, at.min(rto)),
             _ => (RecoveryTimer::Retransmission, rto),
         })
     }
@@ -499,8 +488,8 @@ impl Recovery {
     /// neither the probe nor the least timeout is earlier.
     #[inline(always)]
     pub(crate) fn rings_not_before(&self, agreement: &Agreement, at: Instant) -> bool {
-        self.reordering.is_none()
-            && self.probe_at.get().is_none_or(|probe| probe >= at)
+        !self.is_reordering
+            && self.alarm.is_not_before(at)
             && self.progress.as_nanos().saturating_add(agreement.rtt.least_nanos()) >= at.as_nanos()
     }
 
@@ -513,7 +502,7 @@ impl Recovery {
     ) -> TimeoutKind {
         match self.timer(agreement) {
             Some((timer, at)) if now >= at => match timer {
-                RecoveryTimer::Reordering => self.on_reordering_timer(records, now),
+                RecoveryTimer::Reordering => self.on_reordering_timer(records, agreement, now),
                 RecoveryTimer::Probe => self.probe_now(records, now),
                 RecoveryTimer::Retransmission => self.on_timeout(records, now),
             },
@@ -522,10 +511,10 @@ impl Recovery {
     }
 
     /// The segment size has changed (path MTU): the window keeps its number of segments.
-    pub fn set_mss(&mut self, mss: u32) {
+    pub fn set_mss(&mut self, records: &mut SentSegments, mss: u32) {
         let mss = mss.max(1);
         if mss != self.mss {
-            self.controller.on_mss_change(self.mss, mss);
+            self.rescale(records, mss);
             self.mss = mss;
         }
     }
@@ -539,56 +528,49 @@ impl Recovery {
         }
         // What arrived of the rest signals no other loss.
         self.point = self.board.nxt();
-        self.undo.end_frto();
-        self.probe_at = ConnectionIndex::NONE;
-        if self.size_probe.flying().is_some_and(|(_, len)| len > size) {
-            self.end_size_probe(false);
+        self.clear_probe();
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.undo.end_frto();
+            if loss.size_probe.flying().is_some_and(|(_, len)| len > size) {
+                loss.size_probe = SizeProbe::Judged(false);
+            }
         }
         if self.phase == RecoveryPhase::Fast {
-            self.prr.grant(self.mss);
+            self.grant(records);
         }
     }
 
     /// Whether a probe for a larger segment size may be sent: no loss is known or being looked for.
     #[must_use]
-    pub fn may_probe_size(&self) -> bool {
+    pub fn may_probe_size(&self, records: &SentSegments) -> bool {
         self.phase == RecoveryPhase::Open
-            && self.size_probe == SizeProbe::Absent
+            && self.known_loss(records).is_none_or(|loss| loss.size_probe == SizeProbe::Absent)
             && self.board.lost() == 0
             && self.board.sacked() == 0
     }
 
     /// The segment of `len` bytes from `start` on, just sent, is larger than the others: its loss
     /// is not congestion (RFC 4821 section 7.6.1).
-    pub fn on_size_probe(&mut self, start: Seq, len: u32) {
-        self.size_probe = SizeProbe::Flying(start, u16::try_from(len).unwrap_or(u16::MAX));
+    pub fn on_size_probe(&mut self, records: &mut SentSegments, start: Seq, len: u32) {
+        if let Some(loss) = self.loss(records) {
+            loss.size_probe = SizeProbe::Flying(start, u16::try_from(len).unwrap_or(u16::MAX));
+        }
     }
 
     /// Whether the last probe for a larger segment size has arrived, once that is known.
-    pub const fn take_size_verdict(&mut self) -> Option<bool> {
-        let SizeProbe::Judged(arrived) = self.size_probe else { return None };
-        self.size_probe = SizeProbe::Absent;
+    #[inline(always)]
+    pub fn take_size_verdict(&mut self, records: &mut SentSegments) -> Option<bool> {
+        let loss = self.known_loss_mut(records)?;
+        let SizeProbe::Judged(arrived) = loss.size_probe else { return None };
+        loss.size_probe = SizeProbe::Absent;
+        self.leave_loss(records);
         Some(arrived)
-    }
-
-    const fn end_size_probe(&mut self, arrived: bool) {
-        self.size_probe = SizeProbe::Judged(arrived);
-    }
-
-    /// Whether the newly `lost` bytes are exactly the probe for a larger segment size.
-    fn loses_probe(&mut self, records: &SentSegments, lost: u32) -> bool {
-        let Some((start, len)) = self.size_probe.flying() else { return false };
-        let is_it = lost == len && self.board.next_lost(records) == Some((start, len));
-        if is_it {
-            self.point = self.board.nxt();
-            self.end_size_probe(false);
-        }
-        is_it
     }
 
     /// Frees the records: before the connection is freed.
     pub fn clear(&mut self, records: &mut SentSegments) {
         self.board.clear(records);
+        records.losses.give_back(core::mem::replace(&mut self.loss, NO_LOSS_STATE));
     }
 
     /// How many samples of the round-trip time a round gives, with so much in flight.
@@ -606,7 +588,6 @@ impl Recovery {
         };
         if let Some(time) = change.rtt.or_else(echoed) {
             self.rtt.sample(time, per_round, segment.now);
-            self.rack.set_min_rtt(self.rtt.min_nanos());
         }
     }
 
@@ -621,7 +602,7 @@ impl Recovery {
         if !agreement.sack {
             return self.count_duplicates(records, segment, change);
         }
-        if change.delivered() == 0 && self.reordering.is_none() {
+        if change.delivered() == 0 && !self.is_reordering {
             return 0;
         }
         self.detect_by_time(records, segment.now)
@@ -632,7 +613,10 @@ impl Recovery {
         let window =
             self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
         let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
-        self.reordering = again.into();
+        // Where there was none and is none, a probe may be due.
+        if again.is_some() || self.is_reordering {
+            (self.alarm, self.is_reordering) = (again.into(), again.is_some());
+        }
         lost
     }
 
@@ -652,34 +636,43 @@ impl Recovery {
             return 0;
         }
         self.board.presume(self.mss);
-        self.duplicates = self.duplicates.saturating_add(1);
+        let Some(loss) = self.loss(records) else { return 0 };
+        loss.duplicates = loss.duplicates.saturating_add(1);
+        let duplicates = u32::from(loss.duplicates);
         // Early retransmit, RFC 5827: with less than four segments in flight, three duplicates
         // cannot arrive.
         let segments = self.board.outstanding().div_ceil(self.mss);
         let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
         let is_new = self.point.is_at_most(self.board.una());
-        if self.phase == RecoveryPhase::Open && is_new && u32::from(self.duplicates) >= thresh {
+        if self.phase == RecoveryPhase::Open && is_new && duplicates >= thresh {
             self.board.mark_first_lost(records)
         } else {
             0
         }
     }
 
-    fn enter_fast(&mut self, flight: u32, pipe: u32, now: Instant) {
+    fn enter_fast(&mut self, records: &mut SentSegments, flight: u32, pipe: u32, now: Instant) {
         self.phase = RecoveryPhase::Fast;
         self.point = self.board.nxt();
+        let una = self.board.una();
         if !self.is_reduced_for_a_mark() {
-            self.undo.arm(self.board.una());
+            if let Some(loss) = self.loss(records) {
+                loss.undo.arm(una);
+            }
             let size = Flight { size: flight, mss: self.mss, now };
-            self.controller.on_congestion(Congestion::Loss, &size);
+            self.reduce(records, Congestion::Loss, &size);
         }
-        self.prr = PrrState::begin(pipe.max(self.mss), self.controller.ssthresh());
-        self.probe_at = ConnectionIndex::NONE;
+        let (flight, ssthresh) = (pipe.max(self.mss), self.window.ssthresh());
+        if let Some(loss) = self.loss(records) {
+            loss.prr = PrrState::begin(flight, ssthresh);
+        }
+        self.granted = 0;
+        self.clear_probe();
     }
 
     /// A recovery ends once all data outstanding at its beginning is acknowledged; returns true
     /// where that was a fast recovery.
-    fn end_recovery(&mut self, change: &ScoreboardChange) -> bool {
+    fn end_recovery(&mut self, records: &mut SentSegments, change: &ScoreboardChange) -> bool {
         if self.phase == RecoveryPhase::Open
             || change.acked == 0
             || self.board.una().is_before(self.point)
@@ -690,12 +683,16 @@ impl Recovery {
         self.phase = RecoveryPhase::Open;
         self.rack.on_recovered();
         self.board.end_presumption(u32::MAX);
-        self.undo.on_recovered(self.board.nxt());
+        let nxt = self.board.nxt();
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.undo.on_recovered(nxt);
+        }
         was_fast
     }
 
     fn open_window(
         &mut self,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
         verdict: &RecoveryVerdict,
@@ -708,77 +705,50 @@ impl Recovery {
                 delivered => delivered,
             };
             let is_safe = change.acked > 0 && verdict.lost == 0;
-            self.prr.on_ack(delivered, self.board.pipe(), is_safe, self.mss);
+            self.deliver_in_recovery(records, delivered, is_safe);
         } else if change.acked > 0 {
-            self.open_by(change.acked, change.rtt, flight, segment.now);
+            self.open_by(records, (change.acked, change.rtt), flight, segment.now);
         }
-    }
-
-    /// Opens the window by what was acknowledged, outside of fast recovery.
-    #[inline(always)]
-    fn open_by(&mut self, acked: u32, rtt: Option<Duration>, flight: u32, now: Instant) {
-        let window = self.controller.window();
-        let slack = (window / 8).max(2 * self.mss);
-        let is_slow_start = window < self.controller.ssthresh();
-        // If a burst has filled half of the window, each of its ACKs opens the window, the last as
-        // the first.
-        let is_tested =
-            u32::from(self.burst).saturating_mul(2 * self.mss) > window || self.burst == u16::MAX;
-        let is_window_limited = self.phase == RecoveryPhase::Timeout
-            || if is_slow_start { is_tested } else { flight + slack >= window };
-        if !is_window_limited {
-            return self.controller.on_unlimited_ack(now);
-        }
-        self.controller.on_ack(&Delivery {
-            acked,
-            ack: self.board.una(),
-            next: self.board.nxt(),
-            rtt,
-            srtt: self.rtt.smoothed().unwrap_or_default(),
-            is_window_limited,
-            mss: self.mss,
-            now,
-        });
     }
 
     /// RFC 8985 section 7.4: evaluates the ACK of a probe.
     fn judge_probe(
         &mut self,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
         verdict: &mut RecoveryVerdict,
         flight: u32,
     ) {
-        let Some((end, is_repeat)) = self.probe else {
-            return;
-        };
+        let Some(loss) = self.known_loss_mut(records) else { return };
+        let Some((end, is_repeat)) = loss.probe else { return };
         if segment.ack.is_before(end) {
             return;
         }
         let is_dsack = change.dsack.is_some_and(|block| Seq(block.right) == end);
         let is_bare_duplicate = segment.ack == end && change.acked == 0;
         if !is_repeat || is_dsack {
-            self.probe = None;
+            loss.probe = None;
         } else if end.is_before(segment.ack) {
             // The probe repaired a loss that no other ACK will report.
-            self.probe = None;
+            loss.probe = None;
             if self.phase == RecoveryPhase::Open {
                 let size = Flight { size: flight, mss: self.mss, now: segment.now };
-                self.controller.on_congestion(Congestion::Loss, &size);
+                self.reduce(records, Congestion::Loss, &size);
                 verdict.is_reduced = true;
             }
         } else if is_bare_duplicate && segment.sack.iter().flatten().next().is_none() {
-            self.probe = None;
+            loss.probe = None;
         }
     }
 
     /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
     /// first, at that time ([`Recovery::timer`]).
     #[inline(always)]
-    fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
+    fn schedule_probe(&mut self, records: &SentSegments, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == RecoveryPhase::Open
-            && self.probe.is_none()
+            && self.known_loss(records).is_none_or(|loss| loss.probe.is_none())
             && self.board.sacked() == 0
             && self.board.lost() == 0
             && self.board.outstanding() > 0;
@@ -792,29 +762,44 @@ impl Recovery {
             };
             Instant::from_nanos(now.as_nanos().saturating_add(wait))
         });
-        self.probe_at = at.into();
+        if !self.is_reordering {
+            self.alarm = at.into();
+        }
     }
 
     fn probe_now(&mut self, records: &SentSegments, now: Instant) -> TimeoutKind {
-        self.probe_at = ConnectionIndex::NONE;
-        let Some((start, len)) = self.board.last_segment(records, self.mss) else {
+        self.clear_probe();
+        if self.tail(records).is_none() {
             return TimeoutKind::Nothing;
-        };
+        }
         self.progress = now;
-        TimeoutKind::Probe { start, len }
+        TimeoutKind::Probe
     }
 
-    fn on_reordering_timer(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
+    /// Where the last segment that is not known to have arrived begins, and its length: what a tail
+    /// loss probe repeats.
+    #[must_use]
+    pub fn tail(&self, records: &SentSegments) -> Option<(Seq, u32)> {
+        self.board.last_segment(records, self.mss)
+    }
+
+    fn on_reordering_timer(
+        &mut self,
+        records: &mut SentSegments,
+        agreement: &Agreement,
+        now: Instant,
+    ) -> TimeoutKind {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let lost = self.detect_by_time(records, now);
         if lost == 0 {
+            self.schedule_probe(records, agreement, now);
             return TimeoutKind::Nothing;
         }
         if self.phase == RecoveryPhase::Open && !self.loses_probe(records, lost) {
-            self.enter_fast(flight, pipe, now);
+            self.enter_fast(records, flight, pipe, now);
         }
         if self.phase == RecoveryPhase::Fast {
-            self.prr.on_ack(0, self.board.pipe(), false, self.mss);
+            self.deliver_in_recovery(records, 0, false);
         }
         TimeoutKind::Lost
     }
@@ -824,24 +809,14 @@ impl Recovery {
         // A timeout of data that was retransmitted after a timeout belongs to the same episode (RFC
         // 5681 section 3.1, equation 4).
         let is_new = self.phase != RecoveryPhase::Timeout;
-        self.controller.on_timeout(&size, is_new);
-        if is_new {
-            self.undo.arm_for_timeout(self.board.una(), self.phase == RecoveryPhase::Open);
-        } else {
-            self.undo.end_frto();
-        }
+        self.reduce_for_timeout(records, &size, is_new);
         let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
         let old = self.rack.sample().map(|rtt| rtt + window);
         self.board.on_timeout(records, old, now);
         self.rtt.back_off();
-        if self.size_probe.flying().is_some() {
-            self.end_size_probe(false);
-        }
         self.phase = RecoveryPhase::Timeout;
         self.point = self.board.nxt();
-        self.duplicates = 0;
-        (self.reordering, self.probe, self.probe_at) =
-            (ConnectionIndex::NONE, None, ConnectionIndex::NONE);
+        (self.alarm, self.is_reordering) = (ConnectionIndex::NONE, false);
         self.progress = now;
         TimeoutKind::Timeout
     }
@@ -854,10 +829,12 @@ impl Recovery {
         change: &ScoreboardChange,
     ) -> bool {
         let timeout_at = (self.phase == RecoveryPhase::Timeout).then_some(self.point);
-        if !self.undo.judge(segment, change, timeout_at) {
+        let Some(loss) = self.known_loss_mut(records) else { return false };
+        if !loss.undo.judge(segment, change, timeout_at) {
             return false;
         }
-        self.controller.undo();
+        loss.controller.undo();
+        self.window.follow(&loss.controller);
         self.board.forget_losses(records);
         self.rtt.end_back_off();
         if self.phase != RecoveryPhase::Open {

@@ -10,6 +10,8 @@ use core::time::Duration;
 
 use floodwall_base::Instant;
 
+use crate::coarse_time::CoarseTime;
+
 /// Bounds of the retransmission timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RttConfig {
@@ -42,26 +44,28 @@ impl Default for RttConfig {
 
 /// The timeout of data after a SYN with a late ACK (RFC 6298 section 5.7).
 const AFTER_LATE_SYN: Duration = Duration::from_secs(3);
-/// Upper bound of a sample: a peer that withholds an ACK must not stall the timer.
-const SAMPLE_MAX: u64 = 300_000_000_000;
+/// Times are kept in units of 2^6 nanoseconds: they fit 32 bits.
+const UNIT_SHIFT: u32 = 6;
+/// Upper bound of a sample, 274 s: a peer that withholds an ACK must not stall the timer.
+const SAMPLE_MAX: u64 = ((NONE - 1) as u64) << UNIT_SHIFT;
 /// The minimum RTT expires after one to two times this.
-const MIN_WINDOW: Duration = Duration::from_secs(150);
+const MIN_WINDOW: u32 = CoarseTime::ticks_of(Duration::from_secs(150));
 /// Further back-offs have no effect, since the upper bound is reached.
 const BACKOFF_MAX: u8 = 16;
 /// No sample yet.
-const NONE: u64 = u64::MAX;
+const NONE: u32 = u32::MAX;
 
-/// The RTT estimator of one connection: 56 bytes.
+/// The RTT estimator of one connection: 28 bytes.
 #[derive(Clone, Debug)]
 pub struct RttEstimator {
-    /// SRTT in nanoseconds; [`NONE`] before the first sample.
-    srtt: u64,
-    /// RTTVAR in nanoseconds.
-    var: u64,
-    latest: u64,
-    /// The minimum of the current window and of the previous one, in nanoseconds.
-    min: [u64; 2],
-    window_ends: Instant,
+    /// SRTT in units; [`NONE`] before the first sample.
+    srtt: u32,
+    /// RTTVAR in units.
+    var: u32,
+    latest: u32,
+    /// The minimum of the current window and of the previous one, in units.
+    min: [u32; 2],
+    window_ends: CoarseTime,
     backoff: u8,
     syn_was_late: bool,
 }
@@ -81,7 +85,7 @@ impl RttEstimator {
             var: 0,
             latest: NONE,
             min: [NONE; 2],
-            window_ends: Instant::ORIGIN,
+            window_ends: CoarseTime::ORIGIN,
             backoff: 0,
             syn_was_late: false,
         }
@@ -97,7 +101,7 @@ impl RttEstimator {
     /// The same of a time in nanoseconds.
     #[inline(always)]
     pub(crate) fn sample_nanos(&mut self, nanos: u64, per_round: u32, now: Instant) {
-        let r = nanos.min(SAMPLE_MAX);
+        let r = Self::units_of(nanos);
         self.latest = r;
         self.note_min(r, now);
         self.backoff = 0;
@@ -111,18 +115,18 @@ impl RttEstimator {
             (self.var, self.srtt) = (step(self.var, off, 4), step(self.srtt, r, 8));
             return;
         }
-        let n = u64::from(per_round);
-        self.var = step(self.var, off, 4 * n);
-        self.srtt = step(self.srtt, r, 8 * n);
+        self.var = step(self.var, off, per_round.saturating_mul(4));
+        self.srtt = step(self.srtt, r, per_round.saturating_mul(8));
     }
 
-    fn note_min(&mut self, r: u64, now: Instant) {
+    fn note_min(&mut self, r: u32, now: Instant) {
         let [current, before] = self.min;
-        self.min = if now < self.window_ends {
+        let now = CoarseTime::of(now);
+        self.min = if self.window_ends.is_within(now, MIN_WINDOW) {
             [current.min(r), before]
         } else {
-            let stale = now.saturating_since(self.window_ends) >= MIN_WINDOW;
-            self.window_ends = now + MIN_WINDOW;
+            let stale = now.since(self.window_ends) >= MIN_WINDOW;
+            self.window_ends = now.after(MIN_WINDOW);
             [r, if stale { NONE } else { current }]
         };
     }
@@ -153,6 +157,17 @@ impl RttEstimator {
         self.backoff
     }
 
+    /// Nanoseconds as the estimator keeps them.
+    #[inline(always)]
+    pub(crate) fn units_of(nanos: u64) -> u32 {
+        (nanos.min(SAMPLE_MAX) >> UNIT_SHIFT) as u32
+    }
+
+    /// So many units.
+    pub(crate) const fn length(units: u32) -> Duration {
+        Duration::from_nanos(in_nanos(units))
+    }
+
     /// The current retransmission timeout (RTO).
     #[inline]
     #[must_use]
@@ -181,7 +196,7 @@ impl RttEstimator {
         let base = match self.srtt {
             NONE if self.syn_was_late => nanos(AFTER_LATE_SYN.max(config.initial)),
             NONE => nanos(config.initial),
-            srtt => srtt.saturating_add(self.var.saturating_mul(4).max(least)),
+            srtt => in_nanos(srtt) + (4 * in_nanos(self.var)).max(least),
         };
         base.clamp(least, most.max(least))
     }
@@ -196,13 +211,13 @@ impl RttEstimator {
     #[inline]
     pub(crate) const fn twice_smoothed_nanos(&self) -> Option<u64> {
         // No sample exceeds SAMPLE_MAX.
-        if self.srtt == NONE { None } else { Some(2 * self.srtt) }
+        if self.srtt == NONE { None } else { Some(2 * in_nanos(self.srtt)) }
     }
 
     /// The mean deviation (RTTVAR).
     #[must_use]
     pub const fn variation(&self) -> Duration {
-        Duration::from_nanos(self.var)
+        Duration::from_nanos(in_nanos(self.var))
     }
 
     /// The latest sample.
@@ -214,15 +229,23 @@ impl RttEstimator {
     /// The minimum RTT of the last minutes.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
-        known(self.min_nanos())
+        let [current, before] = self.min;
+        known(current.min(before))
     }
 
     /// The same in nanoseconds; [`u64::MAX`] before the first sample.
     #[inline]
     pub(crate) fn min_nanos(&self) -> u64 {
-        let [current, before] = self.min;
-        current.min(before)
+        match self.min {
+            [NONE, NONE] => u64::MAX,
+            [current, before] => in_nanos(current.min(before)),
+        }
     }
+}
+
+#[inline(always)]
+const fn in_nanos(units: u32) -> u64 {
+    (units as u64) << UNIT_SHIFT
 }
 
 /// A duration of the configuration in nanoseconds, saturating at 584 years.
@@ -234,12 +257,12 @@ const fn nanos(length: Duration) -> u64 {
 
 /// `from` moved by one part in `parts` towards `to` (exponential average).
 #[inline(always)]
-const fn step(from: u64, to: u64, parts: u64) -> u64 {
+const fn step(from: u32, to: u32, parts: u32) -> u32 {
     if to >= from { from + (to - from) / parts } else { from - (from - to) / parts }
 }
 
-const fn known(nanos: u64) -> Option<Duration> {
-    if nanos == NONE { None } else { Some(Duration::from_nanos(nanos)) }
+const fn known(units: u32) -> Option<Duration> {
+    if units == NONE { None } else { Some(Duration::from_nanos(in_nanos(units))) }
 }
 
 #[cfg(test)]
@@ -258,6 +281,11 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    /// Nanoseconds as the estimator keeps them.
+    fn units(nanos: u64) -> Duration {
+        Duration::from_nanos(nanos >> UNIT_SHIFT << UNIT_SHIFT)
+    }
+
     fn at(n: u64) -> Instant {
         Instant::ORIGIN + ms(n)
     }
@@ -273,9 +301,9 @@ mod tests {
         // RTTVAR = 3/4 * 50 + 1/4 * 100; SRTT = 7/8 * 100 + 1/8 * 200.
         assert_eq!(
             (rtt.variation(), rtt.smoothed()),
-            (Duration::from_micros(62_500), Some(Duration::from_micros(112_500)))
+            (units(62_500_000), Some(units(112_500_000)))
         );
-        assert_eq!(rtt.rto(&C), Duration::from_micros(112_500 + 4 * 62_500));
+        assert_eq!(rtt.rto(&C), units(112_500_000) + 4 * units(62_500_000));
     }
 
     #[test]
@@ -338,7 +366,8 @@ mod tests {
                 let sample = if sample % 3 == 0 { sample } else { sample % 2_000_000_000 };
                 now = now.saturating_add(sample % 1_000_000_000);
                 rtt.sample(Duration::from_nanos(sample), per_round, Instant::from_nanos(now));
-                (low, high) = (low.min(sample.min(SAMPLE_MAX)), high.max(sample.min(SAMPLE_MAX)));
+                let kept = units(sample.min(SAMPLE_MAX)).as_nanos() as u64;
+                (low, high) = (low.min(kept), high.max(kept));
                 if timeout { rtt.back_off(); }
                 let srtt = rtt.smoothed().unwrap().as_nanos() as u64;
                 prop_assert!((low..=high).contains(&srtt));

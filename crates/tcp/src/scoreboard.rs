@@ -18,38 +18,11 @@ use core::time::Duration;
 
 use floodwall_base::limits::TCP_RECORDS_FLOW;
 use floodwall_base::{Instant, Seq};
-use floodwall_wire::tcp_options::SackBlock;
 
 pub use crate::ack_segment::AckSegment;
 use crate::rack::RackState;
+pub use crate::scoreboard_change::ScoreboardChange;
 use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
-
-/// The changes that an ACK has caused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ScoreboardChange {
-    /// Bytes newly acknowledged cumulatively.
-    pub acked: u32,
-    /// Of those, bytes not SACKed before.
-    pub acked_new: u32,
-    /// Bytes newly SACKed.
-    pub sacked: u32,
-    /// The RTT of the latest sent segment among the newly delivered ones that were sent once.
-    pub rtt: Option<Duration>,
-    /// A duplicate range that the peer reports (D-SACK, RFC 2883), within the sent range.
-    pub dsack: Option<SackBlock>,
-    /// The end of the first segment, in stream order, that was sent once and was newly delivered.
-    pub original: Option<Seq>,
-    /// By how many bytes a segment that was newly delivered was overtaken at most.
-    pub reach: u32,
-}
-
-impl ScoreboardChange {
-    /// Bytes newly delivered: PRR's DeliveredData.
-    #[must_use]
-    pub const fn delivered(&self) -> u32 {
-        self.acked_new + self.sacked
-    }
-}
 
 /// The scoreboard of one connection.
 #[derive(Clone, Debug)]

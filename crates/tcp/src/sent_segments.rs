@@ -1,12 +1,15 @@
 //! Records of sent and not yet acknowledged data, in a slab of the shard.
 //!
-//! Used by [`crate::scoreboard`] alone. A record is a range of the stream that was sent at one
-//! moment and has one delivery status. It is in two lists: by sequence, and by time sent (while in
-//! flight) or by order of retransmission (while lost). Invariant: an allocated index is in use
-//! until it is freed; the lists' links are updated only by the operations here.
+//! Used by [`crate::scoreboard`] alone; beside it are the loss states of the shard's senders. A
+//! record is a range of the stream that was sent at one moment and has one delivery status. It is
+//! in two lists: by sequence, and by time sent (while in flight) or by order of retransmission
+//! (while lost). Invariant: an allocated index is in use until it is freed; the lists' links are
+//! updated only by the operations here.
 
 use floodwall_base::limits::TCP_RECORDS_RESERVE_DIVISOR;
 use floodwall_base::{Instant, Seq};
+
+use crate::loss_state::LossStates;
 
 /// No record.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -111,12 +114,14 @@ pub struct SentSegments {
     free: u32,
     available: usize,
     reserve: usize,
+    /// What senders know while they look for losses (`loss_state.rs`).
+    pub(crate) losses: LossStates,
 }
 
 impl SentSegments {
-    /// A slab of `capacity` records.
+    /// A slab of `capacity` records, for the connections of so many places.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize, places: usize) -> Self {
         let capacity = capacity.min(NONE as usize);
         let empty = |index| SentSegment {
             start: Seq(0),
@@ -134,7 +139,8 @@ impl SentSegments {
         };
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();
-        Self { slab, free, available: capacity, reserve: capacity / TCP_RECORDS_RESERVE_DIVISOR }
+        let reserve = capacity / TCP_RECORDS_RESERVE_DIVISOR;
+        Self { slab, free, available: capacity, reserve, losses: LossStates::new(places) }
     }
 
     /// Number of free records.

@@ -1,8 +1,11 @@
-//! `SynSaid`: what a connection's SYN said, kept for the application.
+//! `SynSaid`: what a connection's SYN said, for the application; and `SynKept`, the part of it that
+//! is kept.
 //!
 //! Made by `table/half_open.rs` when a handshake completes. Plain data.
 
 use floodwall_syncache::{Proven, ProvenBy};
+
+use crate::connection::Connection;
 
 /// The options of a client's SYN, as far as its handshake preserved them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,17 +28,51 @@ pub struct SynSaid {
     pub retransmitted: u8,
 }
 
-impl SynSaid {
+/// As much of it as the connection does not know itself: 4 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SynKept {
+    /// The window, where `flags` has [`WINDOW`].
+    window: u16,
+    /// A set of bits.
+    flags: u8,
+    retransmitted: u8,
+}
+
+/// The connection was opened by its client.
+const PASSIVE: u8 = 1;
+const COOKIE: u8 = 2;
+const WINDOW: u8 = 4;
+
+impl SynKept {
+    /// Of an active open.
+    pub(crate) const NONE: Self = Self { window: 0, flags: 0, retransmitted: 0 };
+
     pub(crate) fn of(proven: &Proven) -> Self {
-        Self {
-            by: proven.by(),
-            mss: proven.mss().0,
-            window: proven.peer_window(),
-            window_scale: proven.window_scale().map(|(theirs, _)| theirs),
-            sack: proven.sack(),
-            timestamps: proven.timestamps().is_some(),
-            ecn: proven.ecn(),
-            retransmitted: proven.retransmitted(),
+        let mut flags = PASSIVE;
+        if proven.by() == ProvenBy::Cookie {
+            flags |= COOKIE;
         }
+        let window = proven.peer_window();
+        if window.is_some() {
+            flags |= WINDOW;
+        }
+        let (window, retransmitted) = (window.unwrap_or(0), proven.retransmitted());
+        Self { window, flags, retransmitted }
+    }
+
+    /// What the SYN of this connection said; `None` of an active open.
+    pub(crate) fn of_connection(self, connection: &Connection) -> Option<SynSaid> {
+        let has = |flag| self.flags & flag != 0;
+        let agreed = &connection.agreed;
+        has(PASSIVE).then(|| SynSaid {
+            by: if has(COOKIE) { ProvenBy::Cookie } else { ProvenBy::Cache },
+            mss: agreed.peer_mss,
+            window: has(WINDOW).then_some(self.window),
+            window_scale: agreed.scaled.then_some(connection.snd.shift),
+            sack: agreed.sack,
+            timestamps: agreed.timestamps,
+            ecn: agreed.ecn,
+            retransmitted: self.retransmitted,
+        })
     }
 }

@@ -235,9 +235,7 @@ impl TimeWaits {
     /// Whether [`TimeWaits::reuse`] would remove the record of these endpoints.
     pub(crate) fn is_reusable(&self, flow: &FlowKey, now: Instant) -> bool {
         let stamps = self.lookup(flow).and_then(|record| record.timestamps);
-        stamps.is_some_and(|(_, recent)| {
-            now.saturating_since(recent.taken_at()) > Duration::from_secs(1)
-        })
+        stamps.is_some_and(|(_, recent)| recent.is_as_old_as(Duration::from_secs(1), now))
     }
 
     /// Processes a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.

@@ -92,15 +92,15 @@ impl Connection {
         match self.recovery.on_timer(cx.records, &agreement, cx.now) {
             TimeoutKind::Nothing => {}
             TimeoutKind::Lost => self.note_reduction(),
-            TimeoutKind::Probe { start, len } => self.probe = Some((start, len)),
+            TimeoutKind::Probe => self.probe = true,
             TimeoutKind::Timeout => {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
-                self.probe = None;
+                self.probe = false;
                 self.note_reduction();
-                self.suspect_black_hole(cx.now);
+                self.suspect_black_hole(cx.records, cx.now);
             }
         }
-        self.judge_size_probe(cx.now);
+        self.judge_size_probe(cx.records, cx.now);
     }
 
     /// Our SYN, or our SYN-ACK, is unanswered.

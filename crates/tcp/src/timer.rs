@@ -9,7 +9,7 @@ use floodwall_base::Instant;
 
 /// The timers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
+#[repr(u8)]
 pub(crate) enum TimerKind {
     /// The loss timer: retransmission, reordering or tail loss probe (RFC 6298, RFC 8985).
     Retransmit,
@@ -25,39 +25,60 @@ pub(crate) enum TimerKind {
     Retry,
 }
 
-const TIMER_COUNT: usize = 6;
-
-/// All timers of one connection.
+/// All timers of one connection. Of the loss timer, the persist timer and the end one is set at
+/// most: the first is for data in flight, the second for data that waits where none is, the third
+/// for a connection that has neither.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timers([Instant; TIMER_COUNT]);
+pub(crate) struct Timers {
+    /// That of `kind`.
+    main: Instant,
+    delayed: Instant,
+    keepalive: Instant,
+    retry: Instant,
+    kind: TimerKind,
+}
 
 impl Timers {
-    pub(crate) const NONE: Self = Self([Instant::FAR; TIMER_COUNT]);
+    pub(crate) const NONE: Self = Self {
+        main: Instant::FAR,
+        delayed: Instant::FAR,
+        keepalive: Instant::FAR,
+        retry: Instant::FAR,
+        kind: TimerKind::Retransmit,
+    };
 
-    const ALL: [TimerKind; TIMER_COUNT] = [
-        TimerKind::Retransmit,
-        TimerKind::DelayedAck,
-        TimerKind::Persist,
-        TimerKind::Keepalive,
-        TimerKind::Close,
-        TimerKind::Retry,
-    ];
-
-    #[inline]
+    /// Sets a timer; at [`Instant::FAR`] it is cleared.
+    #[inline(always)]
     pub(crate) fn set(&mut self, timer: TimerKind, at: Instant) {
-        if let Some(slot) = self.0.get_mut(timer as usize) {
-            *slot = at;
+        match timer {
+            TimerKind::DelayedAck => self.delayed = at,
+            TimerKind::Keepalive => self.keepalive = at,
+            TimerKind::Retry => self.retry = at,
+            main if at == Instant::FAR => self.clear(main),
+            main => (self.main, self.kind) = (at, main),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(&mut self, timer: TimerKind) {
-        self.set(timer, Instant::FAR);
+        match timer {
+            TimerKind::DelayedAck => self.delayed = Instant::FAR,
+            TimerKind::Keepalive => self.keepalive = Instant::FAR,
+            TimerKind::Retry => self.retry = Instant::FAR,
+            main if main == self.kind => self.main = Instant::FAR,
+            _ => {}
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, timer: TimerKind) -> Instant {
-        self.0.get(timer as usize).copied().unwrap_or(Instant::FAR)
+        match timer {
+            TimerKind::DelayedAck => self.delayed,
+            TimerKind::Keepalive => self.keepalive,
+            TimerKind::Retry => self.retry,
+            main if main == self.kind => self.main,
+            _ => Instant::FAR,
+        }
     }
 
     #[inline]
@@ -68,18 +89,52 @@ impl Timers {
     /// The earliest timer of the wheel: all but the delayed ACK.
     #[inline]
     pub(crate) fn next(&self) -> Instant {
-        let [retransmit, _, others @ ..] = self.0;
-        others.into_iter().fold(retransmit, Instant::min)
+        self.main.min(self.keepalive).min(self.retry)
     }
 
     /// Clears and returns one that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<TimerKind> {
-        let due = Self::ALL.into_iter().find(|timer| self.at(*timer) <= now)?;
+        let all = [self.kind, TimerKind::DelayedAck, TimerKind::Keepalive, TimerKind::Retry];
+        let due = all.into_iter().find(|timer| self.at(*timer) <= now)?;
         self.clear(due);
         Some(due)
     }
 
     pub(crate) fn clear_all(&mut self) {
         *self = Self::NONE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn of_the_three_for_data_and_the_end_the_last_one_set_counts() {
+        use TimerKind::{Close, DelayedAck, Keepalive, Persist, Retransmit, Retry};
+        let mut timers = Timers::NONE;
+        timers.set(Retransmit, at(5));
+        timers.set(Keepalive, at(9));
+        timers.set(Persist, at(7));
+        // Nothing is in flight: that the loss timer is cleared leaves the other one.
+        timers.set(Retransmit, Instant::FAR);
+        timers.clear(Retransmit);
+        assert!(timers.is_set(Persist) && !timers.is_set(Retransmit) && !timers.is_set(Close));
+        assert_eq!((timers.next(), timers.at(Persist)), (at(7), at(7)));
+        timers.set(Close, at(8));
+        timers.clear(Persist);
+        timers.set(Retry, at(1));
+        timers.set(DelayedAck, at(0));
+        assert_eq!(
+            (timers.next(), timers.at(Close), timers.at(Persist)),
+            (at(1), at(8), Instant::FAR)
+        );
+        let due = core::iter::from_fn(|| timers.pop_due(at(9))).collect::<Vec<_>>();
+        assert_eq!(due, [Close, DelayedAck, Keepalive, Retry]);
+        assert_eq!(timers.next(), Instant::FAR);
     }
 }

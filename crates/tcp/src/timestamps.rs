@@ -10,14 +10,17 @@ use core::time::Duration;
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 
+use crate::coarse_time::CoarseTime;
+
 /// Bytes of the option in a segment, with the padding before it (RFC 7323 appendix A).
 pub(crate) const OPTION_LEN: u32 = 12;
 
 /// One tick of our clock (RFC 7323 section 5.4: 1 ms to 1 s).
 pub const TICK: Duration = Duration::from_millis(1);
 const TICK_NANOS: u64 = 1_000_000;
-/// The age at which `TS.Recent` is invalid (section 5.5): 24 days, half the number space at 1 ms.
-const RECENT_STALE: Duration = Duration::from_secs(24 * 24 * 3600);
+/// The age at which `TS.Recent` is invalid (section 5.5): 24 days, half the number space at 1 ms;
+/// rounded down, as it is compared by ticks.
+const RECENT_STALE: u32 = CoarseTime::ticks_of(Duration::from_secs(24 * 24 * 3600)) - 1;
 
 /// Our clock, as seen by one peer: 4 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,18 +77,18 @@ const fn ticks(now: Instant) -> u32 {
     (now.as_nanos() / TICK_NANOS) as u32
 }
 
-/// `TS.Recent` and when it was taken: 16 bytes.
+/// `TS.Recent` and when it was taken: 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecentTimestamp {
     value: u32,
-    at: Instant,
+    at: CoarseTime,
 }
 
 impl RecentTimestamp {
     /// Initialized from the peer's SYN.
     #[must_use]
     pub const fn new(value: u32, now: Instant) -> Self {
-        Self { value, at: now }
+        Self { value, at: CoarseTime::of(now) }
     }
 
     /// The value to echo: TSecr.
@@ -94,17 +97,17 @@ impl RecentTimestamp {
         self.value
     }
 
-    /// When it was updated.
+    /// Whether it was updated so long ago, to a tick of 17 ms.
     #[must_use]
-    pub const fn taken_at(&self) -> Instant {
-        self.at
+    pub const fn is_as_old_as(&self, age: Duration, now: Instant) -> bool {
+        CoarseTime::of(now).since(self.at) >= CoarseTime::ticks_of(age)
     }
 
     /// PAWS (section 5.3, R1): whether a segment with this timestamp is an old duplicate. Not for
     /// segments with RST (section 5.2).
     #[must_use]
     pub fn is_old(&self, value: u32, now: Instant) -> bool {
-        is_before(value, self.value) && now.saturating_since(self.at) < RECENT_STALE
+        is_before(value, self.value) && CoarseTime::of(now).since(self.at) < RECENT_STALE
     }
 
     /// Updates TS.Recent from a segment that passed PAWS, the sequence test and the ACK test
@@ -112,7 +115,7 @@ impl RecentTimestamp {
     /// stored value, unless that is stale.
     pub fn update(&mut self, value: u32, seq: Seq, last_ack_sent: Seq, now: Instant) {
         if seq.is_at_most(last_ack_sent) && !self.is_old(value, now) {
-            *self = Self { value, at: now };
+            *self = Self::new(value, now);
         }
     }
 }

@@ -90,6 +90,20 @@ impl Cubic {
         }
     }
 
+    /// The controller of a connection that has lost nothing; `round_min` is what
+    /// [`Cubic::settled`] gave.
+    pub(super) fn going_on(window: u32, ssthresh: u32, round_min: u32) -> Self {
+        let hystart = Some(Hystart::after_round(round_min));
+        Self { window, ssthresh, hystart, ..Self::new(1) }
+    }
+
+    /// In the first slow start, with all data acknowledged: the minimum RTT of the round that has
+    /// ended, which is all that is known beside the window.
+    pub(super) fn settled(&self) -> Option<u32> {
+        let knows_more = self.curve.is_some() || self.before.is_some() || self.w_max != 0;
+        self.hystart.as_ref().filter(|_| !knows_more)?.round_min()
+    }
+
     #[cfg(test)]
     pub(super) fn force_window(&mut self, window: u32) {
         (self.window, self.ssthresh) = (window, window);
@@ -221,7 +235,8 @@ impl CongestionControl for Cubic {
 
     #[inline(always)]
     fn on_unlimited_ack(&mut self, now: Instant) {
-        if self.unlimited_since.is_none() {
+        // Before the curve begins there is nothing to move.
+        if self.curve.is_some() && self.unlimited_since.is_none() {
             self.unlimited_since = now.into();
         }
     }

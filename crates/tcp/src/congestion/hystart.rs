@@ -19,7 +19,7 @@ const CSS_ROUNDS: u8 = 5;
 /// Divisor of the window growth in conservative slow start.
 pub(super) const CSS_GROWTH_DIVISOR: u32 = 4;
 /// No sample, in microseconds.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// The phase of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,16 @@ pub(super) struct Hystart {
 impl Hystart {
     pub(super) const fn new() -> Self {
         Self { round_end: None, last_min: NONE, current_min: NONE, samples: 0, css: None }
+    }
+
+    /// The state after a round with this minimum RTT.
+    pub(super) const fn after_round(min: u32) -> Self {
+        Self { current_min: min, ..Self::new() }
+    }
+
+    /// Where a round has ended, the minimum RTT of it, if that is all that is known.
+    pub(super) const fn round_min(&self) -> Option<u32> {
+        if self.css.is_none() { Some(self.current_min) } else { None }
     }
 
     /// Processes one ACK in slow start.

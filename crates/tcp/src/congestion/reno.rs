@@ -32,6 +32,16 @@ impl Reno {
         Self { window: initial_window(mss), ssthresh: UNLIMITED, counted: 0, before: None }
     }
 
+    /// The controller of a connection that has lost nothing.
+    pub(super) const fn going_on(window: u32, ssthresh: u32) -> Self {
+        Self { window, ssthresh, counted: 0, before: None }
+    }
+
+    /// Whether window and threshold are all that is known.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.counted == 0 && self.before.is_none()
+    }
+
     fn reduce(&mut self, flight: &Flight) {
         // RFC 5681 equation 4; limited transmit does not count (section 3.2, step 1).
         self.ssthresh = (flight.size.min(self.window) / 2).max(2 * flight.mss);

@@ -60,7 +60,7 @@ impl Slot {
         let Some(connection) = &self.connection else { return };
         let has_events = !connection.events.is_empty() && !connection.released;
         if has_events && self.slot.is_none() && !ready.is_linked(index) {
-            ready.push_back(self.owner, index);
+            ready.push_back(self.owner.into(), index);
         }
     }
 }
@@ -233,7 +233,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 connection.recovery.clear(&mut self.records);
                 place.connection = None;
             }
-            if let Some((_, slot)) = place.slot.take() {
+            if let Some(slot) = place.slot.take() {
                 self.half_open.accepted(slot);
             }
             self.leaving -= usize::from(core::mem::take(&mut place.evicted));

@@ -52,7 +52,7 @@ impl Connection {
         segment: &Segment,
         sack: &[Option<SackBlock>],
     ) -> Option<InputOutcome> {
-        self.note_echo(segment, cx.now);
+        self.note_echo(cx.records, segment, cx.now);
         self.tell_recovery(cx, segment, sack);
         if self.snd.una.is_before(segment.ack) {
             self.on_new_ack(cx, segment);
@@ -100,7 +100,7 @@ impl Connection {
         sack: &[Option<SackBlock>],
     ) {
         let says_nothing = segment.ack == self.snd.una && sack.first().is_none_or(Option::is_none);
-        if says_nothing && self.recovery.awaits_nothing() {
+        if says_nothing && self.recovery.awaits_nothing(cx.records) {
             return;
         }
         let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
@@ -111,25 +111,26 @@ impl Connection {
             sack,
             echoed_at: echo.and_then(|echo| self.clock.moment(echo.echo, cx.now)),
             is_duplicate,
+            rtt_min: u64::MAX,
             now: cx.now,
         };
         if self.recovery.phase() == RecoveryPhase::Timeout {
             let edge = segment.ack + self.scaled(segment);
             let fits = self.snd.nxt.is_before(edge) && edge.since(self.snd.nxt) >= self.mss();
-            self.recovery.note_unsent(fits && self.snd.unsent() >= self.mss());
+            self.recovery.note_unsent(cx.records, fits && self.snd.unsent() >= self.mss());
         }
         let agreement = self.agreement();
         if self.recovery.is_reduced_by_ack(cx.records, &told, &agreement) {
             self.note_reduction();
         }
-        self.judge_size_probe(cx.now);
+        self.judge_size_probe(cx.records, cx.now);
     }
 
     /// Advances `una`.
     #[inline(always)]
     fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
-        self.probe = None;
+        self.probe = false;
         self.stalled = cx.now;
         self.probes = 0;
         self.note_alive(cx.now);

@@ -4,10 +4,9 @@
 //! Called where a segment is built, an acknowledgment arrives, a timer expires, or a router
 //! reports.
 
-use floodwall_base::{Family, Instant};
+use floodwall_base::{Family, Instant, Seq};
 
 use super::{BLACK_HOLE_MSS, BLACK_HOLE_TRIES, FRAGMENT_TRIES, LEAST_MSS_V4};
-use crate::congestion::CongestionControl;
 use crate::connection::{Connection, family};
 use crate::mss::{announced_mss, floored_mtu};
 use crate::sent_segments::SentSegments;
@@ -16,16 +15,16 @@ use crate::timestamps::OPTION_LEN;
 impl Connection {
     /// Follows the path MTU of the routing tables: call it before a segment is built.
     #[inline]
-    pub(crate) fn follow_path(&mut self, mtu: u32, now: Instant) {
+    pub(crate) fn follow_path(&mut self, records: &mut SentSegments, mtu: u32, now: Instant) {
         let is_first = self.path.mtu == 0;
         if self.path.follow(mtu, now) {
-            self.resize(is_first, now);
+            self.resize(records, is_first, now);
         }
     }
 
     /// Adopts the size of the path.
     #[cold]
-    fn resize(&mut self, is_first: bool, now: Instant) {
+    fn resize(&mut self, records: &mut SentSegments, is_first: bool, now: Instant) {
         let mss = self.path.mss(family(&self.flow));
         if mss == self.agreed.path_mss {
             return;
@@ -33,14 +32,14 @@ impl Connection {
         self.agreed.path_mss = mss;
         if is_first && self.snd.nxt == self.snd.iss + 1 {
             // Nothing was sent: the initial window is that of the right size.
-            let is_slow = self.recovery.controller().window() <= self.recovery.mss();
+            let is_slow = self.recovery.window().window() <= self.recovery.mss();
             self.restart_recovery(now);
             if is_slow {
                 self.recovery.begin_slowly();
             }
         } else {
             let mss = self.mss();
-            self.recovery.set_mss(mss);
+            self.recovery.set_mss(records, mss);
         }
     }
 
@@ -52,7 +51,7 @@ impl Connection {
         let carries = announced_mss(family, floored_mtu(family, mtu)).0;
         if carries < self.agreed.path_mss || mtu < floored_mtu(family, 0) {
             self.path.report(family, mtu, now);
-            self.resize(false, now);
+            self.resize(records, false, now);
         }
         if self.state().is_synchronized() {
             let options = if self.agreed.timestamps { OPTION_LEN } else { 0 };
@@ -64,7 +63,7 @@ impl Connection {
     /// Black-hole detection: full segments that are lost repeatedly may exceed the MTU of a router
     /// which sends no errors, or sends errors that are lost; smaller ones are tried (RFC 4821
     /// section 7.7, RFC 5927 section 7.2). Once the path is alive, larger ones are tried again.
-    pub(crate) fn suspect_black_hole(&mut self, now: Instant) {
+    pub(crate) fn suspect_black_hole(&mut self, records: &mut SentSegments, now: Instant) {
         let tries = self.recovery.rtt().backoff();
         let is_full = self.recovery.board().outstanding() >= self.mss();
         let smaller = match family(&self.flow) {
@@ -75,7 +74,7 @@ impl Connection {
         let size = self.agreed.path_mss.min(self.agreed.peer_mss);
         if tries >= BLACK_HOLE_TRIES && is_full && size > smaller {
             self.path.suspect(size, smaller);
-            self.resize(false, now);
+            self.resize(records, false, now);
         }
     }
 
@@ -89,8 +88,8 @@ impl Connection {
 
     /// The payload of a probe for a larger segment size, where one is due and may be sent: followed
     /// by enough data that its loss is noticed (RFC 4821 section 7.4).
-    pub(crate) fn size_probe(&mut self, now: Instant) -> Option<u32> {
-        if !self.path.is_searching() || !self.recovery.may_probe_size() {
+    pub(crate) fn size_probe(&mut self, records: &SentSegments, now: Instant) -> Option<u32> {
+        if !self.path.is_searching() || !self.recovery.may_probe_size(records) {
             return None;
         }
         let size = self.path.next_probe(family(&self.flow), self.agreed.peer_mss, now)?;
@@ -106,9 +105,14 @@ impl Connection {
     }
 
     /// A probe of `len` bytes that begins at `seq` was built.
-    pub(crate) fn size_probe_sent(&mut self, seq: floodwall_base::Seq, len: u32, asked: u32) {
+    pub(crate) fn size_probe_sent(
+        &mut self,
+        records: &mut SentSegments,
+        seq: Seq,
+        (len, asked): (u32, u32),
+    ) {
         if len == asked {
-            self.recovery.on_size_probe(seq, len);
+            self.recovery.on_size_probe(records, seq, len);
             self.path.is_probe = true;
         } else {
             // The data lies in too many pieces for one packet.
@@ -118,11 +122,11 @@ impl Connection {
 
     /// Takes the outcome of a probe from the sender.
     #[inline]
-    pub(crate) fn judge_size_probe(&mut self, now: Instant) {
-        if let Some(arrived) = self.recovery.take_size_verdict()
+    pub(crate) fn judge_size_probe(&mut self, records: &mut SentSegments, now: Instant) {
+        if let Some(arrived) = self.recovery.take_size_verdict(records)
             && self.path.judge(arrived, now)
         {
-            self.resize(false, now);
+            self.resize(records, false, now);
         }
     }
 

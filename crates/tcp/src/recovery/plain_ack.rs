@@ -6,9 +6,10 @@
 
 use core::time::Duration;
 
-use super::{Agreement, Recovery, RecoveryPhase, RecoveryVerdict, SizeProbe};
+use super::{Agreement, Recovery, RecoveryPhase, RecoveryVerdict};
 use crate::ack_segment::AckSegment;
 use crate::connection_index::ConnectionIndex;
+use crate::loss_state::{NO_LOSS_STATE, SizeProbe};
 use crate::scoreboard::ScoreboardChange;
 use crate::sent_segments::SentSegments;
 
@@ -21,7 +22,7 @@ impl Recovery {
         segment: &AckSegment<'_>,
         agreement: &Agreement,
     ) -> bool {
-        if self.is_plain(segment) {
+        if self.is_plain(records, segment) {
             let _ = self.on_plain_ack(records, segment);
             return false;
         }
@@ -32,14 +33,20 @@ impl Recovery {
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
     /// retransmitted or SACKed.
     #[inline(always)]
-    pub(super) fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
+    pub(super) fn is_plain(&self, records: &SentSegments, segment: &AckSegment<'_>) -> bool {
         self.phase == RecoveryPhase::Open
-            && self.probe.is_none()
-            && self.reordering.is_none()
-            && self.size_probe == SizeProbe::Absent
-            && !self.undo.awaits_ack()
+            && (self.loss == NO_LOSS_STATE || self.is_undisputed(records))
+            && !self.is_reordering
             && segment.sack.iter().all(Option::is_none)
             && self.board.is_completed_by(segment.ack)
+    }
+
+    /// Whether no probe is in flight, and no acknowledgment may undo a reduction.
+    #[inline(never)]
+    fn is_undisputed(&self, records: &SentSegments) -> bool {
+        self.known_loss(records).is_none_or(|loss| {
+            loss.probe.is_none() && loss.size_probe == SizeProbe::Absent && !loss.undo.awaits_ack()
+        })
     }
 
     /// [`Recovery::on_ack`] for the fast path, without loss detection.
@@ -58,14 +65,12 @@ impl Recovery {
         let reach = self.rack.on_arrived(sent_at, (start, end), false, segment);
         let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos());
         self.rtt.sample_nanos(nanos, self.samples_of(flight), now);
-        self.rack.set_min_rtt(self.rtt.min_nanos());
         self.rack.on_ack(self.board.una(), self.board.nxt(), false, reach);
         self.progress = now;
-        self.duplicates = 0;
-        self.pass_marks();
         let rtt = Some(Duration::from_nanos(nanos));
-        self.open_by(acked, rtt, flight, now);
-        self.probe_at = ConnectionIndex::NONE;
+        self.open_by(records, (acked, rtt), flight, now);
+        self.pass_marks(records);
+        self.alarm = ConnectionIndex::NONE;
         let change = ScoreboardChange {
             acked,
             acked_new: acked,
@@ -85,15 +90,15 @@ impl Recovery {
         segment: &AckSegment<'_>,
     ) -> RecoveryVerdict {
         let flight = self.board.outstanding();
+        let segment = &AckSegment { rtt_min: self.rtt.min_nanos(), ..*segment };
         let change = self.board.complete(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), false, change.reach);
         self.progress = segment.now;
-        self.duplicates = 0;
-        self.pass_marks();
         let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
-        self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = ConnectionIndex::NONE;
+        self.open_window(records, segment, &change, &verdict, flight);
+        self.pass_marks(records);
+        self.alarm = ConnectionIndex::NONE;
         verdict
     }
 }

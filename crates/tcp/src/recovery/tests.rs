@@ -31,8 +31,7 @@ impl Sender {
     fn new(algorithm: Algorithm) -> Self {
         let mut recovery = Recovery::new(Seq(0), MSS, algorithm, ms(0));
         recovery.rtt_mut().sample(Duration::from_millis(100), 1, ms(0));
-        recovery.rack.set_min_rtt(recovery.rtt.min_nanos());
-        Self { records: SentSegments::new(10_000), recovery }
+        Self { records: SentSegments::new(10_000, 4), recovery }
     }
 
     fn send(&mut self, segments: u32, now: Instant) {
@@ -61,7 +60,14 @@ impl Sender {
             .map(|&(l, r)| Some(SackBlock { left: l * MSS, right: r * MSS }))
             .collect();
         let is_duplicate = Seq(ack * MSS) == self.recovery.board.una();
-        let segment = AckSegment { ack: Seq(ack * MSS), sack: &sack, echoed_at, is_duplicate, now };
+        let segment = AckSegment {
+            ack: Seq(ack * MSS),
+            sack: &sack,
+            echoed_at,
+            is_duplicate,
+            rtt_min: u64::MAX,
+            now,
+        };
         self.recovery.on_ack(&mut self.records, &segment, &ALL)
     }
 
@@ -88,7 +94,7 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 432, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 176, "{}", size_of::<Recovery>());
 }
 
 #[test]
@@ -141,6 +147,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                     sack: &[],
                     echoed_at: (chance.below(2) == 0).then_some(now),
                     is_duplicate: false,
+                    rtt_min: u64::MAX,
                     now,
                 };
                 // Sometimes a SACK block first, or only a part.
@@ -152,7 +159,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                     1 => all.ack = una + MSS,
                     _ => {}
                 }
-                plain += u32::from(quick.recovery.is_plain(&all));
+                plain += u32::from(quick.recovery.is_plain(&quick.records, &all));
                 let said = quick.recovery.on_ack(&mut quick.records, &all, &agreement);
                 let other = slow.recovery.on_any_ack(&mut slow.records, &all, &agreement);
                 assert_eq!(said, other);
@@ -175,13 +182,10 @@ fn three_segments_reported_beyond_a_hole_start_a_recovery_at_once() {
     let verdict = s.ack(0, &[(1, 4)], ms(100));
     assert_eq!((verdict.lost, verdict.is_reduced), (MSS, true));
     assert_eq!(s.recovery.phase(), RecoveryPhase::Fast);
-    assert_eq!(s.recovery.controller().ssthresh(), 5 * MSS);
+    assert_eq!(s.recovery.window().ssthresh(), 5 * MSS);
     assert_eq!(s.repair(ms(100)), [0]);
     assert!(!s.ack(10, &[], ms(200)).is_reduced);
-    assert_eq!(
-        (s.recovery.phase(), s.recovery.controller().window()),
-        (RecoveryPhase::Open, 5 * MSS)
-    );
+    assert_eq!((s.recovery.phase(), s.recovery.window().window()), (RecoveryPhase::Open, 5 * MSS));
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn reordering_that_was_seen_is_waited_for_and_reported_duplicates_widen_it() {
     // acknowledged.
     let early = s.ack_echo(10, &[], Some(ms(0)), ms(110));
     assert!(early.is_undone, "its echo is from before the retransmission");
-    assert_eq!(s.recovery.controller().ssthresh(), crate::congestion::UNLIMITED);
+    assert_eq!(s.recovery.window().ssthresh(), crate::congestion::UNLIMITED);
     s.send(10, ms(200));
     s.hear(10, &[(11, 12)], ms(300));
     s.hear(11, &[], ms(301));
@@ -225,7 +229,7 @@ fn reordering_that_was_seen_is_waited_for_and_reported_duplicates_widen_it() {
 #[test]
 fn prr_sends_one_for_two_and_ends_at_the_threshold() {
     let mut s = Sender::new(Algorithm::Reno);
-    s.recovery.before_sending(&ALL, ms(0));
+    s.recovery.before_sending(&mut s.records, &ALL, ms(0));
     s.send(20, ms(0));
     // Ten more than the window: as if it had been 20.
     let (mut out, mut delivered) = (0, 0);
@@ -238,7 +242,7 @@ fn prr_sends_one_for_two_and_ends_at_the_threshold() {
                 s.send(1, ms(100));
                 out += 1;
             }
-            let ssthresh = s.recovery.controller().ssthresh() / MSS;
+            let ssthresh = s.recovery.window().ssthresh() / MSS;
             assert!(
                 out <= delivered + 2 && s.recovery.board.pipe() / MSS <= 20,
                 "{out} {delivered}"
@@ -246,7 +250,7 @@ fn prr_sends_one_for_two_and_ends_at_the_threshold() {
             assert!(s.recovery.board.pipe() >= (ssthresh - 2) * MSS);
         }
     }
-    let ssthresh = s.recovery.controller().ssthresh();
+    let ssthresh = s.recovery.window().ssthresh();
     assert!(s.recovery.board.pipe().abs_diff(ssthresh) <= 2 * MSS);
 }
 
@@ -255,9 +259,9 @@ fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(4, ms(0));
     assert_eq!(s.timer(), Some((RecoveryTimer::Probe, ms(200))));
-    assert_eq!(s.expire(ms(200)), TimeoutKind::Probe { start: Seq(3 * MSS), len: MSS });
+    assert_eq!(s.expire(ms(200)), TimeoutKind::Probe);
     s.recovery.on_retransmitted(&mut s.records, Seq(3 * MSS), MSS, ms(200));
-    s.recovery.on_probe_sent(true, ms(200));
+    s.recovery.on_probe_sent(&mut s.records, true, ms(200));
     assert_eq!(
         s.timer(),
         Some((RecoveryTimer::Retransmission, ms(500))),
@@ -286,12 +290,12 @@ fn a_single_segment_is_probed_when_its_timeout_would_be() {
     s.send(1, ms(0));
     // After 2 * SRTT + 200 ms, and after SRTT + 200 ms at the latest, when the timeout would be.
     assert_eq!(s.timer(), Some((RecoveryTimer::Probe, ms(300))));
-    let window = s.recovery.controller().window();
-    assert!(matches!(s.expire(ms(300)), TimeoutKind::Probe { .. }));
+    let window = s.recovery.window().window();
+    assert!(matches!(s.expire(ms(300)), TimeoutKind::Probe));
     s.recovery.on_retransmitted(&mut s.records, Seq(0), MSS, ms(300));
-    s.recovery.on_probe_sent(true, ms(300));
+    s.recovery.on_probe_sent(&mut s.records, true, ms(300));
     // The timeout is as long after the probe as it would have been after the segment.
-    assert_eq!(s.recovery.controller().window(), window);
+    assert_eq!(s.recovery.window().window(), window);
     assert_eq!(s.timer(), Some((RecoveryTimer::Retransmission, ms(600))));
 }
 
@@ -299,29 +303,29 @@ fn a_single_segment_is_probed_when_its_timeout_would_be() {
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(4, ms(0));
-    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe { .. }));
+    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe));
     s.recovery.on_retransmitted(&mut s.records, Seq(3 * MSS), MSS, ms(200));
-    s.recovery.on_probe_sent(true, ms(200));
+    s.recovery.on_probe_sent(&mut s.records, true, ms(200));
     s.send(1, ms(201));
-    let before = s.recovery.controller().window();
+    let before = s.recovery.window().window();
     // All data beyond the probe is acknowledged without a D-SACK: the original was lost.
     assert!(s.ack(5, &[], ms(301)).is_reduced);
-    assert!(s.recovery.controller().window() < before);
+    assert!(s.recovery.window().window() < before);
 }
 
 #[test]
 fn a_timeout_sends_everything_again_in_slow_start_and_doubles() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(10, ms(0));
-    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe { .. }));
-    s.recovery.on_probe_sent(true, ms(200));
+    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe));
+    s.recovery.on_probe_sent(&mut s.records, true, ms(200));
     assert_eq!(s.expire(ms(499)), TimeoutKind::Nothing);
     assert_eq!(s.expire(ms(500)), TimeoutKind::Timeout);
-    assert_eq!((s.recovery.controller().window(), s.recovery.board.lost()), (MSS, 10 * MSS));
+    assert_eq!((s.recovery.window().window(), s.recovery.board.lost()), (MSS, 10 * MSS));
     assert_eq!(s.repair(ms(500)), [0]);
     assert_eq!(s.timer(), Some((RecoveryTimer::Retransmission, ms(1100))));
     assert_eq!(s.expire(ms(1100)), TimeoutKind::Timeout);
-    assert_eq!(s.recovery.controller().ssthresh(), 5 * MSS, "not halved again");
+    assert_eq!(s.recovery.window().ssthresh(), 5 * MSS, "not halved again");
     assert_eq!(s.repair(ms(1100)), [0]);
     s.hear(1, &[], ms(1200));
     assert_eq!(s.repair(ms(1200)), [1, 2]);
@@ -335,20 +339,20 @@ fn a_timeout_sends_everything_again_in_slow_start_and_doubles() {
 fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     let mut s = Sender::new(Algorithm::Cubic);
     s.send(10, ms(0));
-    let window = s.recovery.controller().window();
-    s.recovery.probe_at = ConnectionIndex::NONE;
+    let window = s.recovery.window().window();
+    s.recovery.alarm = ConnectionIndex::NONE;
     assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
     s.repair(ms(300));
     assert!(s.ack_echo(1, &[], Some(ms(0)), ms(310)).is_undone);
     assert_eq!((s.recovery.phase(), s.recovery.board.lost()), (RecoveryPhase::Open, 0));
-    assert!(s.recovery.controller().window() >= window);
+    assert!(s.recovery.window().window() >= window);
 }
 
 /// A timeout at 300 ms of ten segments, the first of which was sent again.
 fn after_a_timeout() -> Sender {
     let mut s = Sender::new(Algorithm::Cubic);
     s.send(10, ms(0));
-    s.recovery.probe_at = ConnectionIndex::NONE;
+    s.recovery.alarm = ConnectionIndex::NONE;
     assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
     assert_eq!(s.repair(ms(300)), [0]);
     s
@@ -366,7 +370,7 @@ fn a_timeout_that_answered_a_delay_is_undone_without_timestamps_and_nothing_is_s
         assert!(s.repair(ms(360)).is_empty());
     }
     assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
-    assert!(s.recovery.controller().window() >= window);
+    assert!(s.recovery.window().window() >= window);
     // The same where blocks report what comes late (section 3).
     let mut s = after_a_timeout();
     assert!(s.ack(0, &[(3, 5)], ms(350)).is_undone);
@@ -377,18 +381,18 @@ fn a_timeout_that_answered_a_delay_is_undone_without_timestamps_and_nothing_is_s
 fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
     // RFC 5682 section 2.1, steps 2b and 3b: two new segments, and then the decision.
     let mut s = after_a_timeout();
-    s.recovery.note_unsent(true);
+    s.recovery.note_unsent(&mut s.records, true);
     assert!(!s.ack(1, &[], ms(350)).is_undone);
     assert!(s.repair(ms(350)).is_empty(), "no repetition");
     assert_eq!(s.recovery.allowance(), 2 * MSS);
     s.send(2, ms(350));
-    s.recovery.note_unsent(true);
+    s.recovery.note_unsent(&mut s.records, true);
     assert!(s.ack(2, &[], ms(351)).is_undone, "an original");
     assert!(s.repair(ms(351)).is_empty() && s.recovery.board.lost() == 0);
 
     // Only the new ones arrive: all else was lost.
     let mut s = after_a_timeout();
-    s.recovery.note_unsent(true);
+    s.recovery.note_unsent(&mut s.records, true);
     s.hear(1, &[], ms(350));
     s.send(2, ms(350));
     assert!(!s.ack(1, &[(10, 11)], ms(450)).is_undone);
@@ -396,13 +400,13 @@ fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
 
     // Nothing new to send, or the window is shut: repaired at once.
     let mut s = after_a_timeout();
-    s.recovery.note_unsent(false);
+    s.recovery.note_unsent(&mut s.records, false);
     s.hear(1, &[], ms(350));
     assert_eq!(s.repair(ms(350)), [1, 2]);
 
     // The new ones are lost, too: the next timeout repairs.
     let mut s = after_a_timeout();
-    s.recovery.note_unsent(true);
+    s.recovery.note_unsent(&mut s.records, true);
     s.hear(1, &[], ms(350));
     s.send(2, ms(350));
     let (_, at) = s.timer().unwrap();
@@ -414,26 +418,26 @@ fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
 fn all_that_was_sent_again_and_reported_as_duplicate_undoes_the_reduction() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(10, ms(0));
-    let window = s.recovery.controller().window();
+    let window = s.recovery.window().window();
     s.hear(0, &[(2, 5)], ms(100));
     assert_eq!(s.repair(ms(100)), [0], "three arrived, half of the window is wanted");
     s.hear(0, &[(2, 8)], ms(100));
     assert_eq!(s.repair(ms(100)), [1]);
     assert!(!s.ack(8, &[(0, 1)], ms(130)).is_undone, "one of two");
     assert!(s.ack(8, &[(1, 2)], ms(131)).is_undone);
-    assert!(s.recovery.controller().window() >= window);
+    assert!(s.recovery.window().window() >= window);
 }
 
 #[test]
 fn a_mark_reduces_once_in_a_window() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(10, ms(0));
-    assert!(s.recovery.on_ecn_echo(ms(100)));
-    assert!(!s.recovery.on_ecn_echo(ms(101)));
-    assert_eq!(s.recovery.controller().window(), 5 * MSS);
+    assert!(s.recovery.on_ecn_echo(&mut s.records, ms(100)));
+    assert!(!s.recovery.on_ecn_echo(&mut s.records, ms(101)));
+    assert_eq!(s.recovery.window().window(), 5 * MSS);
     s.hear(10, &[], ms(150));
     s.send(5, ms(160));
-    assert!(s.recovery.on_ecn_echo(ms(260)));
+    assert!(s.recovery.on_ecn_echo(&mut s.records, ms(260)));
 }
 
 /// Sends and acknowledges so many bytes, without a loss.
@@ -448,7 +452,8 @@ fn pass(s: &mut Sender, bytes: u64, agreement: &Agreement, now: Instant) {
 
 fn acknowledge(s: &mut Sender, ack: Seq, agreement: &Agreement, now: Instant) -> RecoveryVerdict {
     let is_duplicate = ack == s.recovery.board.una();
-    let segment = AckSegment { ack, sack: &[], echoed_at: None, is_duplicate, now };
+    let segment =
+        AckSegment { ack, sack: &[], echoed_at: None, is_duplicate, rtt_min: u64::MAX, now };
     s.recovery.on_ack(&mut s.records, &segment, agreement)
 }
 
@@ -461,12 +466,12 @@ fn a_mark_is_heeded_however_much_was_sent_since_the_last_one() {
     for far in FAR {
         let mut s = Sender::new(Algorithm::Cubic);
         s.send(10, ms(0));
-        assert!(s.recovery.on_ecn_echo(ms(10)));
-        assert!(!s.recovery.on_ecn_echo(ms(11)), "once in a window");
+        assert!(s.recovery.on_ecn_echo(&mut s.records, ms(10)));
+        assert!(!s.recovery.on_ecn_echo(&mut s.records, ms(11)), "once in a window");
         let _ = acknowledge(&mut s, Seq(10 * MSS), &ALL, ms(20));
         pass(&mut s, far, &ALL, ms(30));
         assert!(s.recovery.on_sent(&mut s.records, (MSS, MSS), &ALL, ms(40)));
-        assert!(s.recovery.on_ecn_echo(ms(41)), "{far}");
+        assert!(s.recovery.on_ecn_echo(&mut s.records, ms(41)), "{far}");
     }
 }
 
@@ -493,6 +498,7 @@ fn a_loss_is_found_however_much_was_sent_since_the_last_one() {
                         sack: if sack { &blocks } else { &[] },
                         echoed_at: None,
                         is_duplicate: true,
+                        rtt_min: u64::MAX,
                         now: ms(1000 * round + 100),
                     };
                     lost += s.recovery.on_ack(&mut s.records, &segment, &agreement).lost;
@@ -522,7 +528,7 @@ fn a_duplicate_long_after_a_recovery_does_not_undo_it() {
     let _ = s.ack(0, &[(1, 4)], ms(100));
     assert_eq!(s.repair(ms(100)), [0]);
     let _ = s.ack(10, &[], ms(200));
-    let reduced = s.recovery.controller().window();
+    let reduced = s.recovery.window().window();
     // The network duplicates a segment, two flights later.
     for round in 1..=2 {
         s.send(5, ms(200 + 100 * round));
@@ -530,7 +536,7 @@ fn a_duplicate_long_after_a_recovery_does_not_undo_it() {
     }
     let verdict = s.ack(20, &[(19, 20)], ms(500));
     assert!(verdict.change.dsack.is_some() && !verdict.is_undone);
-    assert!(s.recovery.controller().window() < 2 * reduced);
+    assert!(s.recovery.window().window() < 2 * reduced);
 }
 
 #[test]
@@ -664,13 +670,18 @@ impl Path {
 }
 
 #[expect(clippy::too_many_lines, reason = "one loop that reads from top to bottom")]
-/// Runs a transfer; returns its duration in virtual ms, and the number of bytes sent per byte of
-/// data.
-fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) -> (u64, f64) {
+/// Runs a transfer of a connection that may have so many loss states; returns its duration in
+/// virtual ms, and the number of bytes sent per byte of data.
+fn transfer_with(
+    seed: u64,
+    (loss, jitter): (f64, u64),
+    kind: (bool, bool, Algorithm),
+    places: usize,
+) -> (u64, f64) {
     let (sack, timestamps, algorithm) = kind;
     let agreement = Agreement { sack, ..ALL };
     let total = 1000 * MSS;
-    let mut records = SentSegments::new(10_000);
+    let mut records = SentSegments::new(10_000, places);
     let mut r = Recovery::new(Seq(0), MSS, algorithm, ms(0));
     let mut path = Path {
         random: PublicRandom::new(seed),
@@ -704,7 +715,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
                 sent += u64::from(len);
             } else if room >= MSS && r.board().nxt() != Seq(total) && r.board().can_record(&records)
             {
-                r.before_sending(&agreement, now);
+                r.before_sending(&mut records, &agreement, now);
                 let start = r.board().nxt().0;
                 assert!(r.on_sent(&mut records, (MSS, MSS), &agreement, now));
                 path.offer(start, MSS, now);
@@ -729,13 +740,21 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
                 continue;
             }
             una = ack;
-            let segment = AckSegment { ack: Seq(ack), sack: &sack, echoed_at, is_duplicate, now };
+            let segment = AckSegment {
+                ack: Seq(ack),
+                sack: &sack,
+                echoed_at,
+                is_duplicate,
+                rtt_min: u64::MAX,
+                now,
+            };
             let _ = r.on_ack(&mut records, &segment, &agreement);
         } else {
             match r.on_timer(&mut records, &agreement, now) {
-                TimeoutKind::Probe { start, len } => {
+                TimeoutKind::Probe => {
+                    let (start, len) = r.tail(&records).unwrap();
                     r.on_retransmitted(&mut records, start, len, now);
-                    r.on_probe_sent(true, now);
+                    r.on_probe_sent(&mut records, true, now);
                     path.offer(start.0, len, now);
                     sent += u64::from(len);
                 }
@@ -744,10 +763,103 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
         }
         let b = r.board();
         assert!(b.sacked() + b.lost() <= b.outstanding());
-        assert!(r.controller().window() >= MSS);
+        assert!(r.window().window() >= MSS);
     }
     assert_eq!((path.next, records.available()), (total, 10_000));
+    r.clear(&mut records);
+    assert_eq!(records.losses.in_use(), 0);
     (now.as_nanos() / 1_000_000, sent as f64 / f64::from(total))
+}
+
+fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) -> (u64, f64) {
+    transfer_with(seed, (loss, jitter), kind, 1)
+}
+
+#[test]
+fn a_sender_without_memory_for_its_losses_repairs_them_as_ever() {
+    let kinds = [(true, true, Algorithm::Cubic), (false, false, Algorithm::Reno)];
+    for seed in 0..4 {
+        for kind in kinds {
+            for path in [(0.01, 0), (0.05, 4_000_000), (0.2, 30_000_000)] {
+                let (time, factor) = transfer_with(seed, path, kind, 0);
+                assert!(factor <= 3.0, "{seed} {kind:?} {path:?}: {factor} in {time} ms");
+            }
+        }
+    }
+    // The window is halved, once, and there is no undo.
+    let mut s = Sender::new(Algorithm::Cubic);
+    s.records = SentSegments::new(10_000, 0);
+    s.send(10, ms(0));
+    assert!(s.ack(0, &[(1, 4)], ms(100)).is_reduced);
+    assert_eq!((s.recovery.window().window(), s.recovery.allowance()), (5 * MSS, MSS));
+    assert_eq!(s.repair(ms(100)).len(), 1);
+    assert!(!s.ack_echo(5, &[], Some(ms(0)), ms(150)).is_undone);
+    assert_eq!(s.recovery.window().ssthresh(), 5 * MSS);
+}
+
+#[test]
+fn a_sender_at_rest_that_lost_nothing_keeps_no_state_of_losses() {
+    for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
+        let mut s = Sender::new(algorithm);
+        let in_use = |s: &Sender| s.records.losses.in_use();
+        // Small messages need none; a window that is used does, until all of it is acknowledged.
+        s.send(1, ms(0));
+        s.hear(1, &[], ms(100));
+        assert_eq!(in_use(&s), 0);
+        s.send(10, ms(200));
+        s.hear(3, &[], ms(300));
+        assert_eq!(in_use(&s), 1);
+        s.hear(11, &[], ms(301));
+        assert_eq!(in_use(&s), 0);
+        assert!(s.recovery.window().window() >= 14 * MSS, "and the window stays");
+        // After a loss it stays, as the curve and what may undo it do.
+        s.send(10, ms(400));
+        s.hear(11, &[(12, 15)], ms(500));
+        s.repair(ms(500));
+        s.hear(21, &[], ms(600));
+        assert_eq!((s.recovery.phase(), in_use(&s)), (RecoveryPhase::Open, 1));
+        s.recovery.clear(&mut s.records);
+        assert_eq!(in_use(&s), 0);
+    }
+}
+
+#[test]
+fn slow_start_goes_on_after_a_rest_as_if_nothing_had_been_given_back() {
+    // Rounds that end in a rest, and the same rounds with a state that a probe keeps.
+    let [mut left, mut kept] = [0, 1].map(|_| Sender::new(Algorithm::Cubic));
+    let (mut now, mut sent) = (ms(0), 0);
+    for round in 0..12_u64 {
+        for (s, keeps) in [(&mut left, false), (&mut kept, true)] {
+            let burst = (s.recovery.allowance() / MSS).min(60);
+            s.send(burst, now);
+            if keeps {
+                s.recovery.on_size_probe(&mut s.records, Seq(u32::MAX / 2), 1);
+            }
+            for segment in 1..=burst {
+                // The path's queue grows from the fourth round on.
+                let late = now + Duration::from_millis(100 + round.saturating_sub(2) * 20);
+                let _ = s.recovery.on_any_ack(
+                    &mut s.records,
+                    &AckSegment {
+                        ack: Seq((sent + segment) * MSS),
+                        sack: &[],
+                        echoed_at: None,
+                        is_duplicate: false,
+                        rtt_min: u64::MAX,
+                        now: late,
+                    },
+                    &ALL,
+                );
+            }
+            if keeps {
+                sent += burst;
+            }
+        }
+        now += Duration::from_millis(300);
+        assert_eq!(left.recovery.window().window(), kept.recovery.window().window(), "{round}");
+        assert_eq!(kept.records.losses.in_use(), 1);
+    }
+    assert!(left.recovery.window().window() > 40 * MSS);
 }
 
 #[test]

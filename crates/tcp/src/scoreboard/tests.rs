@@ -3,6 +3,8 @@
 use floodwall_base::limits::TCP_SACK_STEPS;
 use proptest::prelude::*;
 
+use floodwall_wire::tcp_options::SackBlock;
+
 use super::*;
 
 const MSS: u32 = 10;
@@ -16,7 +18,7 @@ fn block(left: Seq, right: Seq) -> Option<SackBlock> {
 }
 
 fn segment<'a>(ack: Seq, sack: &'a [Option<SackBlock>], now: Instant) -> AckSegment<'a> {
-    AckSegment { ack, sack, echoed_at: None, is_duplicate: false, now }
+    AckSegment { ack, sack, echoed_at: None, is_duplicate: false, rtt_min: u64::MAX, now }
 }
 
 /// One byte of the model.
@@ -129,7 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
 fn play(base: Seq, steps: Vec<Step>) {
-    let mut records = SentSegments::new(2000);
+    let mut records = SentSegments::new(2000, 4);
     let mut board = Scoreboard::new(base);
     let mut rack = RackState::new(base);
     let mut model = Model { base, bytes: Vec::new(), una: 0 };
@@ -287,7 +289,7 @@ proptest! {
 
 #[test]
 fn a_burst_of_segments_is_one_record_and_a_small_one_ends_it() {
-    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(0)));
+    let (mut records, mut board) = (SentSegments::new(100, 4), Scoreboard::new(Seq(0)));
     for len in [MSS, 3 * MSS, MSS, 4] {
         assert!(board.on_sent(&mut records, len, MSS, ms(0)));
     }
@@ -300,7 +302,7 @@ fn a_burst_of_segments_is_one_record_and_a_small_one_ends_it() {
 #[test]
 fn blocks_that_cut_segments_make_no_records() {
     // Row 18, CVE-2019-11478: blocks of one byte in every place.
-    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(0)));
+    let (mut records, mut board) = (SentSegments::new(100, 4), Scoreboard::new(Seq(0)));
     let mut rack = RackState::new(Seq(0));
     assert!(board.on_sent(&mut records, 10 * MSS, MSS, ms(0)));
     for left in 0..10 * MSS {
@@ -317,7 +319,7 @@ fn blocks_that_cut_segments_make_no_records() {
 #[test]
 fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     let most = 4000_u32;
-    let (mut records, mut board) = (SentSegments::new(65_536), Scoreboard::new(Seq(0)));
+    let (mut records, mut board) = (SentSegments::new(65_536, 4), Scoreboard::new(Seq(0)));
     let mut rack = RackState::new(Seq(0));
     assert!(board.on_sent(&mut records, 2 * most * MSS, MSS, ms(0)));
     for i in 0..most {
@@ -340,7 +342,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
 
 #[test]
 fn a_full_slab_stops_new_data_of_those_that_have_some_and_nothing_else() {
-    let mut records = SentSegments::new(80);
+    let mut records = SentSegments::new(80, 4);
     let (mut a, mut b) = (Scoreboard::new(Seq(0)), Scoreboard::new(Seq(0)));
     let mut sent = 0;
     while a.on_sent(&mut records, MSS, MSS, ms(sent)) {
@@ -358,7 +360,7 @@ fn a_full_slab_stops_new_data_of_those_that_have_some_and_nothing_else() {
 
 #[test]
 fn duplicates_are_believed_only_where_something_was_sent() {
-    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(1000)));
+    let (mut records, mut board) = (SentSegments::new(100, 4), Scoreboard::new(Seq(1000)));
     let mut rack = RackState::new(Seq(1000));
     assert!(board.on_sent(&mut records, 10 * MSS, MSS, ms(0)));
     let b = |left: u32, right: u32| block(Seq(left), Seq(right));

@@ -82,7 +82,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return Ok((id, None));
         };
         if let Some(mtu) = mtu {
-            connection.follow_path(mtu, now);
+            connection.follow_path(cx.records, mtu, now);
         }
         let packet = connection.output(&mut cx, 1, &mut PacketList::new());
         let wants_output = connection.due != ConnectionDue::default();
@@ -267,7 +267,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, StaleHandle> {
         let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
         let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
-        if let Some((_, slot)) = slot {
+        if let Some(slot) = slot {
             self.half_open.accepted(slot);
         }
         self.settle_accepted(index);
@@ -373,7 +373,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return (Err(StaleHandle.into()), None);
         };
         if let Some(mtu) = mtu {
-            connection.follow_path(mtu, now);
+            connection.follow_path(cx.records, mtu, now);
         }
         let through = if more { None } else { connection.write_through(&mut cx, bytes) };
         let (sent, packet) = match through {
@@ -539,7 +539,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return Ok(None);
         }
         if let Some(mtu) = mtu {
-            connection.follow_path(mtu, now);
+            connection.follow_path(cx.records, mtu, now);
         }
         let packet = connection.finish_sending(&mut cx);
         let segment = OutgoingSegment::from_connection(packet, connection);

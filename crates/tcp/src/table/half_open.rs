@@ -66,8 +66,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// # Errors
     /// The connection is gone.
     pub fn syn_said(&self, id: ConnectionId) -> Result<Option<SynSaid>, StaleHandle> {
-        self.named(id)?;
-        Ok(self.places.get(id.index()).and_then(|place| place.said))
+        let connection = self.named(id)?;
+        Ok(self.places.get(id.index()).and_then(|place| place.said.of_connection(connection)))
     }
 
     /// A packet of ours could not be sent and never will be: there is no route. If it is a SYN-ACK,

@@ -20,6 +20,7 @@ use crate::mss::announced_mss;
 use crate::output::assemble;
 use crate::segment::{ResetSegment, Segment};
 use crate::settings::TcpSettings;
+use crate::syn_said::SynKept;
 use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
 use crate::timestamps::TimestampClock;
 use crate::transmit::Transmit;
@@ -199,9 +200,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         });
         let start = Self::start_with(lend, flow, mtu, settings, (proven.iss(), clock));
         if let Some(place) = places.get_mut(index as usize) {
-            let connection = place.fill(&start, owner, Some((listener, proven.slot())));
+            let connection = place.fill(&start, owner, Some(proven.slot()));
             begin_proven(connection, &start, &Handshake::of(proven), proven);
-            place.said = Some(crate::syn_said::SynSaid::of(proven));
+            place.said = SynKept::of(proven);
         }
         // The segment that proved it is processed next, which settles it.
         self.enter_ledgers(index, listener, flow.remote.ip(), lend.now);

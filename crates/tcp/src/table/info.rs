@@ -9,7 +9,7 @@ use core::time::Duration;
 use floodwall_base::Instant;
 use floodwall_syncache::HalfOpen;
 
-use crate::congestion::{CongestionControl, UNLIMITED};
+use crate::congestion::UNLIMITED;
 use crate::connection_table::ConnectionTable;
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::recovery::RecoveryPhase;
@@ -95,7 +95,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let it = self.named(id)?;
         let (board, rtt) = (it.recovery.board(), it.recovery.rtt());
         let repeated = board.repeated(&self.records);
-        let threshold = it.recovery.controller().ssthresh();
+        let threshold = it.recovery.window().ssthresh();
         Ok(Info {
             state: it.state(),
             phase: it.recovery.phase(),
@@ -103,7 +103,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             sack: it.agreed.sack,
             scaled: it.agreed.scaled,
             ecn: it.agreed.ecn,
-            window: it.recovery.controller().window(),
+            window: it.recovery.window().window(),
             threshold: (threshold < UNLIMITED).then_some(threshold),
             outstanding: board.outstanding(),
             sacked: board.sacked(),

@@ -40,7 +40,7 @@ impl Connection {
             && self.snd.una.is_at_most(segment.ack)
             && segment.ack.is_at_most(self.snd.nxt)
             && timestamps.is_some() == self.agreed.timestamps
-            && self.probe.is_none()
+            && !self.probe
             && match (segment.len, segment.has(TcpFlags::FIN)) {
                 (0, false) => self.hears_acknowledgments(),
                 (0, true) => self.hears_in_order() && self.fits_window(1),

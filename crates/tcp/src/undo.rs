@@ -1,21 +1,23 @@
 //! Detection of spurious reductions.
 //!
-//! Part of the sender ([`super::Recovery`]). Three kinds of evidence: the first ACK after a
-//! retransmission echoes a timestamp from before it (Eifel, RFC 3522); all retransmitted data is
-//! reported as duplicate (RFC 3708); after a timeout, data that was never retransmitted is
-//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after
-//! the timeout covers no more than what was sent again, new data is sent in place of repetitions,
-//! and the next ACK decides. Invariant: one reduction is undone at most once.
+//! Part of the sender (`recovery.rs`), in its [`LossState`](crate::loss_state::LossState). Three
+//! kinds of evidence: the first ACK after a retransmission echoes a timestamp from before it
+//! (Eifel, RFC 3522); all retransmitted data is reported as duplicate (RFC 3708); after a timeout,
+//! data that was never retransmitted is acknowledged or reported by SACK (F-RTO, RFC 5682 sections
+//! 2 and 3). Where the first ACK after the timeout covers no more than what was sent again, new
+//! data is sent in place of repetitions, and the next ACK decides. Invariant: one reduction is
+//! undone at most once.
 
 use floodwall_base::{Instant, Seq};
 
-use super::{AckSegment, ScoreboardChange};
+use crate::ack_segment::AckSegment;
 use crate::connection_index::ConnectionIndex;
+use crate::scoreboard_change::ScoreboardChange;
 use crate::timestamps::tick_of;
 
 /// The evidence that the current reduction was spurious.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RecoveryUndo {
+pub(crate) struct RecoveryUndo {
     /// A recovery episode that may be undone.
     is_armed: bool,
     /// Its timeout was the first of the episode: F-RTO applies.
@@ -40,54 +42,54 @@ pub(super) struct RecoveryUndo {
 
 impl RecoveryUndo {
     /// Starts an episode with a fast recovery.
-    pub(super) fn arm(&mut self, una: Seq) {
+    pub(crate) fn arm(&mut self, una: Seq) {
         *self = Self { is_armed: true, from: una, ..Self::default() };
     }
 
     /// Starts an episode with a timeout, or turns a recovery into one.
-    pub(super) fn arm_for_timeout(&mut self, una: Seq, is_frto: bool) {
+    pub(crate) fn arm_for_timeout(&mut self, una: Seq, is_frto: bool) {
         self.arm(una);
         self.is_frto = is_frto;
     }
 
     /// Whether there is an episode to be decided.
-    pub(super) const fn is_armed(&self) -> bool {
+    pub(crate) const fn is_armed(&self) -> bool {
         self.is_armed
     }
 
     /// Whether lost data waits, because the next ACK may prove that nothing is lost.
     #[inline]
-    pub(super) const fn is_waiting(&self) -> bool {
+    pub(crate) const fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
     /// Notes whether a full segment of new data may be sent.
-    pub(super) const fn note_unsent(&mut self, is_full: bool) {
+    pub(crate) const fn note_unsent(&mut self, is_full: bool) {
         self.has_unsent = is_full;
     }
 
-    pub(super) const fn has_unsent(&self) -> bool {
+    pub(crate) const fn has_unsent(&self) -> bool {
         self.has_unsent
     }
 
     /// Ends F-RTO without a result: lost data is sent again.
-    pub(super) const fn end_frto(&mut self) {
+    pub(crate) const fn end_frto(&mut self) {
         (self.is_frto, self.is_waiting) = (false, false);
     }
 
     /// Whether an acknowledgment without reports may still decide.
     #[inline]
-    pub(super) fn awaits_ack(&self) -> bool {
+    pub(crate) fn awaits_ack(&self) -> bool {
         self.is_armed && (self.is_frto || !self.first_at.is_none())
     }
 
     /// Ends the episode: the reduction stays.
-    pub(super) fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         *self = Self::default();
     }
 
     /// The recovery has ended, with data up to `nxt` sent.
-    pub(super) fn on_recovered(&mut self, nxt: Seq) {
+    pub(crate) fn on_recovered(&mut self, nxt: Seq) {
         if self.is_armed {
             (self.until, self.is_over) = (nxt, true);
         }
@@ -95,14 +97,14 @@ impl RecoveryUndo {
 
     /// All before `una` is acknowledged.
     #[inline]
-    pub(super) fn pass(&mut self, una: Seq) {
+    pub(crate) fn pass(&mut self, una: Seq) {
         if self.is_over && self.until.is_before(una) {
             self.disarm();
         }
     }
 
     /// Data was retransmitted.
-    pub(super) fn on_retransmitted(&mut self, len: u32, now: Instant) {
+    pub(crate) fn on_retransmitted(&mut self, len: u32, now: Instant) {
         if self.is_armed {
             if self.first_at.is_none() {
                 self.first_at = now.into();
@@ -114,7 +116,7 @@ impl RecoveryUndo {
 
     /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is the
     /// next number to be sent when the timer expired, where it did.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
