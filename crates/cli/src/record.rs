@@ -126,8 +126,17 @@ impl Device for RecordedPacket {
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        self.receive_while(pool, burst, &mut || true)
+    }
+
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
         self.hand_over();
-        let count = self.recorder.receive(pool, burst)?;
+        let count = self.recorder.receive_while(pool, burst, goes_on)?;
         self.owes |= count > 0;
         Ok(count)
     }

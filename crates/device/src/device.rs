@@ -72,6 +72,22 @@ pub trait Device: Send {
     /// counted.
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError>;
 
+    /// As [`Device::receive`], and stops where `goes_on` says no, which is asked after every few
+    /// packets: for devices that read each packet by a system call, in which the kernel may run its
+    /// sender. What is not taken waits in the device. Others take all that waits.
+    ///
+    /// # Errors
+    /// As [`Device::receive`].
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        let _ = goes_on;
+        self.receive(pool, burst)
+    }
+
     /// Sends from the front of `packets`, and returns how many left the list. Packets that the
     /// device has no room for stay in it (backpressure). Never blocks. Packets that can never be
     /// sent leave the list, are dropped and counted.
@@ -220,6 +236,15 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         (**self).receive(pool, burst)
+    }
+
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        (**self).receive_while(pool, burst, goes_on)
     }
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {

@@ -285,6 +285,15 @@ impl<D: Device> Device for Fault<D> {
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        self.receive_while(pool, burst, &mut || true)
+    }
+
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
         self.stock_spares(pool);
         if self.tx_idle {
             self.tx.release_held();
@@ -296,7 +305,7 @@ impl<D: Device> Device for Fault<D> {
             return Ok(given);
         }
         let mut arrived = Burst::new();
-        let result = self.inner.receive(pool, &mut arrived);
+        let result = self.inner.receive_while(pool, &mut arrived, goes_on);
         if arrived.is_empty() {
             self.rx.release_held();
         }

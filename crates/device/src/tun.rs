@@ -14,7 +14,8 @@
 //! default, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less than the
 //! scheduler's pauses on a busy machine, after which all packets are lost regardless of their flow.
 //! So an interface that still has the default length is given [`QUEUE_PACKETS`]; a configured
-//! length is kept. Work per packet: one read into pool memory. At most a burst is taken per call.
+//! length is kept. Work per packet: one read into pool memory. At most a burst is taken per call,
+//! and no more than the worker's turn has time for: a read may run its sender's TCP in the kernel.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -45,6 +46,10 @@ const SUPER_MAX: usize = 65_535 + BEYOND_MTU;
 const SLICES_FEW: usize = 4;
 /// Bytes of a packet, header included, that leaves as one slice: as long as a frame.
 const FLAT_MAX: usize = 2048;
+
+/// So many packets or bytes are read before it is asked whether there is time for more.
+const READS_UNASKED: usize = 4;
+const BYTES_UNASKED: usize = 65_536;
 
 /// TUN or TAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -394,12 +399,29 @@ impl Device for Tun {
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
-        let mut taken = 0;
+        self.receive_while(pool, burst, &mut || true)
+    }
+
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        let (mut taken, mut bytes) = (0, 0);
         // Lost packets count against the room too, so that a call ends.
-        for _ in 0..burst.room() {
+        for read in 0..burst.room() {
+            let is_asked = read > 0 && read % READS_UNASKED == 0 || bytes >= BYTES_UNASKED;
+            if is_asked && !goes_on() {
+                break;
+            }
+            if is_asked {
+                bytes = 0;
+            }
             match self.receive_one(pool) {
                 Ok(Some(TunArrival::Packet(packet))) => {
                     self.stats.count_rx(packet.len());
+                    bytes += packet.len();
                     let _ = burst.push(packet);
                     taken += 1;
                 }

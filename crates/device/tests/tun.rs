@@ -103,6 +103,41 @@ fn datagrams_cross_in_both_directions_and_families_with_partial_checksums() {
     });
 }
 
+#[test]
+fn packets_that_there_is_no_time_to_read_stay_in_the_system() {
+    inside(|| {
+        let pool = pool();
+        let Some(mut tun) = addressed("fwtime", 7, false) else { return };
+        let (kernel, peer) = ends(7, false);
+        let socket = UdpSocket::bind((kernel, 0)).unwrap();
+        for _ in 0..20 {
+            socket.send_to(b"one of twenty", (peer, 9)).unwrap();
+        }
+        // The kernel sends packets of its own beside them.
+        let is_ours = |packet: &PacketBuf| packet.first().ends_with(b"one of twenty");
+        let (mut ours, mut calls) = (0, 0);
+        while ours < 20 && calls < 100 {
+            let (mut burst, mut asked) = (Burst::new(), 0);
+            let mut goes_on = || {
+                asked += 1;
+                false
+            };
+            let taken = tun.receive_while(&pool, &mut burst, &mut goes_on).unwrap();
+            assert!(taken <= 4 && asked == usize::from(taken == 4), "{taken} read, {asked} asked");
+            ours += burst.iter().filter(|packet| is_ours(packet)).count();
+            calls += 1;
+        }
+        assert_eq!(ours, 20);
+        assert!(calls >= 5, "{calls}");
+        // With time for all of them they come at once.
+        for _ in 0..20 {
+            socket.send_to(b"one of twenty", (peer, 9)).unwrap();
+        }
+        let mut burst = Burst::new();
+        assert!(tun.receive(&pool, &mut burst).unwrap() >= 20);
+    });
+}
+
 /// Decision B6's second spike: 64 KiB with their virtio header, read into the pool from one TUN
 /// and written back whole, so that the kernel routes them to the other.
 #[test]

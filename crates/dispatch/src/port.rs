@@ -14,7 +14,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use floodwall_base::limits::WORK_UNITS;
+use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{
     Device, DeviceError, DeviceInfo, DeviceStats, FirstLinePlace, FirstLineReport, Medium,
@@ -27,6 +27,9 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
+/// Behind a backlog that there is no time for, the rest of it is for answers to what is received:
+/// what has no place in it must be sent, however long that takes.
+const TX_ROOM_CUT: usize = BACKLOG_MAX - BURST_MAX;
 /// Sends of a full backlog when the time is over.
 const FORCED_SENDS: u32 = 32;
 /// Packets that are taken even so.
@@ -50,6 +53,8 @@ pub struct Port {
     cut: bool,
     /// Some of the backlog must leave, even when the time is over.
     forced: bool,
+    /// The time to receive was over before the device had nothing left.
+    has_left_some: bool,
     retry: Duration,
     /// Consecutive polls that reported readiness without a packet.
     empty_calls: u32,
@@ -91,6 +96,7 @@ impl Port {
             refused: false,
             cut: false,
             forced: false,
+            has_left_some: false,
             retry: BACKLOG_RETRY.0,
             empty_calls: 0,
             muted_until: Instant::ORIGIN,
@@ -153,10 +159,10 @@ impl Port {
         (self.cut && !self.backlog.is_empty()).then(|| room.max(TAKEN_LEAST))
     }
 
-    /// How many packets more may be made for it: no more than the backlog takes, where there was no
-    /// time to send it.
+    /// How many packets more may be made for it: where there was no time to send the backlog, no
+    /// more than it takes beside answers to what is received.
     pub(crate) const fn tx_room(&self) -> usize {
-        if self.cut { BACKLOG_MAX.saturating_sub(self.backlog.len()) } else { BACKLOG_MAX }
+        if self.cut { TX_ROOM_CUT.saturating_sub(self.backlog.len()) } else { BACKLOG_MAX }
     }
 
     /// Whether that backlog has less room than a slice of timed work may need.
@@ -166,6 +172,7 @@ impl Port {
 
     pub(crate) const fn begin_turn(&mut self) {
         self.refused = false;
+        self.has_left_some = false;
     }
 
     /// Sets the turn's credit for unverified flows.
@@ -236,18 +243,26 @@ impl Port {
         }
     }
 
-    /// Appends what has arrived, its interface named. True where the device vanished over it.
+    /// Appends what has arrived, its interface named, until that time of that clock: a read may run
+    /// the sender within the call. True where the device vanished over it.
     pub(crate) fn receive(
         &mut self,
         pool: &Pool,
         burst: &mut Burst,
         facts: &mut WorkerCounters,
+        until: Option<(Clock, Instant)>,
     ) -> bool {
         let before = burst.len();
+        let mut is_late = false;
+        let mut goes_on = || {
+            is_late = until.is_some_and(|(clock, until)| clock.now() >= until);
+            !is_late
+        };
         let outcome = match &mut self.device {
-            Some(device) if burst.room() > 0 => device.receive(pool, burst),
+            Some(device) if burst.room() > 0 => device.receive_while(pool, burst, &mut goes_on),
             _ => return false,
         };
+        self.has_left_some = is_late;
         for packet in burst.iter_mut().skip(before) {
             packet.set_iface(self.iface);
         }
@@ -258,6 +273,12 @@ impl Port {
             Ok(_) => false,
             Err(error) => self.close(error, facts),
         }
+    }
+
+    /// Whether the last turn's time to receive was over while there may have been more.
+    #[inline]
+    pub(crate) const fn has_left_some(&self) -> bool {
+        self.has_left_some
     }
 
     /// Takes one packet that is to leave. True where the device vanished over it.
@@ -493,7 +514,8 @@ mod tests {
             assert!(!port.flush(&mut facts, over));
             // Not again in the same turn.
             assert!(!port.flush(&mut facts, over));
-            assert_eq!((port.backlog(), port.tx_room()), (left, BACKLOG_MAX - left));
+            let room = if left > 0 { BACKLOG_MAX - BURST_MAX - left } else { BACKLOG_MAX };
+            assert_eq!((port.backlog(), port.tx_room()), (left, room));
             assert_eq!(port.deadline(now), (left > 0).then_some(now));
         }
         for _ in 0..5 {

@@ -1,11 +1,12 @@
 //! One turn of a worker: what others handed over, a burst, transmitting, a slice of timed work.
 //!
-//! Called by [`Worker::run`], which has the clock read between the parts of a turn: after more than
-//! [`TURN_MAX`] the slice of timed work is left to the next turn, which begins with it, and a part
-//! that took too long takes on less the next time (`turn_limit.rs`). Programs that run a worker
-//! inside another loop have no such clock. A turn takes at most one burst from devices (round
-//! robin) after at most one burst from its neighbours, which is first because work has been spent
-//! on it already.
+//! Called by [`Worker::run`], which has the clock read between the parts of a turn and within them:
+//! packets are read from devices for half of [`TURN_MAX`], and sent until all of it is over; timed
+//! work ends after half of it, looked at after each [`WORK_PIECE`] units. Where packets took more
+//! than half, the slice of timed work is left to the next turn, which begins with it. A part that
+//! took too long takes on less the next time (`turn_limit.rs`). Programs that run a worker inside
+//! another loop have no such clock. A turn takes at most one burst from devices (round robin) after
+//! at most one burst from its neighbours, which is first because work has been spent on it already.
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
 //! requests). Timed work gets its slice in every turn that does more than look ahead for
@@ -28,6 +29,10 @@ use crate::turn_limit::TURN_MAX;
 use crate::worker::Worker;
 use crate::worker_counters::WorkerCounter;
 
+/// Fewer packets are taken in no time worth a look at the clock.
+const RECEIVE_NOTED: usize = 8;
+/// Units of timed work after which the clock is read.
+const WORK_PIECE: u32 = 16;
 /// Units that an engine is granted for one burst of its own, and for one of its neighbours'.
 const ROUND_UNITS: Units = Units(8 * BURST_MAX as u32);
 
@@ -41,14 +46,20 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.carry_out_commands(now);
         }
         self.tell_answered(now);
+        let mut from = now;
         // The turn before had no time left for it.
         if self.owes_slice && !self.is_clogged() {
             self.owes_slice = false;
             self.ports.iter_mut().for_each(Port::begin_turn);
-            self.work_slice(now, now);
+            from = self.work_slice(now, now);
+            if from - now > TURN_MAX {
+                // Packets have the next turn.
+                self.end_turn(now);
+                return 0;
+            }
         }
         let adopted = self.adopt(now);
-        let found = self.receive(now);
+        let found = self.receive(now, from);
         if !self.burst.is_empty() {
             let units = self.packet_limit.units(ROUND_UNITS, WORK_UNITS);
             self.call(now, units, Moment::RoundEnd, E::round);
@@ -59,19 +70,26 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.tell_offers(now);
         self.tell_redirects(now);
         let sends_from = self.transmit();
-        let mut at = now;
+        let mut at = from;
         if found + adopted > 0 {
             at = self.time(now);
             self.note_sending(sends_from, at);
-            self.packet_limit.note(at - now);
+            self.packet_limit.note(at - from);
         }
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {
-            match at - now > TURN_MAX || self.is_clogged() {
+            match at - now > TURN_MAX / 2 || self.is_clogged() {
                 true => self.owes_slice = true,
-                false => self.work_slice(now, at),
+                false => _ = self.work_slice(now, at),
             }
         }
+        self.end_turn(now);
+        found + adopted
+    }
+
+    /// What follows a turn's work.
+    #[inline]
+    fn end_turn(&mut self, now: Instant) {
         self.give_out(now);
         if let Some(engine) = &mut self.engine {
             engine.departed();
@@ -79,7 +97,6 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if let Some(group) = &mut self.group {
             group.reader.pass(Moment::RoundEnd, now);
         }
-        found + adopted
     }
 
     /// Whether a backlog that there is no time to send leaves no room for what timed work sends. It
@@ -88,19 +105,30 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.ports.iter().any(Port::is_clogged)
     }
 
-    /// A slice of timed work, that begins `at` in the turn of `now`.
-    fn work_slice(&mut self, now: Instant, at: Instant) {
+    /// A slice of timed work, that begins `at` in the turn of `now`: piece by piece, as long as
+    /// there is time, whatever a unit takes. Returns when it ends.
+    fn work_slice(&mut self, now: Instant, at: Instant) -> Instant {
         self.facts.add(WorkerCounter::WorkSlices, 1);
-        let before = self.facts.of(WorkerCounter::Units);
-        let units = Units(self.work_limit.part_of(WORK_UNITS));
-        self.call(now, units, Moment::SliceEnd, E::work);
-        let spent = self.facts.of(WorkerCounter::Units) - before;
-        self.facts.add(WorkerCounter::SliceUnits, spent);
+        let mut left = self.work_limit.part_of(WORK_UNITS);
+        let piece = self.clock.map_or(left, |_| self.work_limit.part_of(WORK_PIECE));
+        loop {
+            let before = self.facts.of(WorkerCounter::Units);
+            self.call(now, Units(piece.min(left)), Moment::SliceEnd, E::work);
+            let spent = self.facts.of(WorkerCounter::Units) - before;
+            self.facts.add(WorkerCounter::SliceUnits, spent);
+            left = left.saturating_sub(piece);
+            let is_done = left == 0 || spent < u64::from(piece);
+            if is_done || self.time(at) - at > TURN_MAX / 2 {
+                break;
+            }
+        }
         self.tell_redirects(now);
         let sends_from = self.transmit();
         let end = self.time(at);
         self.note_sending(sends_from, end);
         self.work_limit.note(end - at);
+        self.facts.add(WorkerCounter::SliceNanos, (end - at).as_nanos() as u64);
+        end
     }
 
     /// Devices were given packets for so long.
@@ -191,26 +219,29 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// One burst from all devices together, beginning with another one each turn, and without a
     /// gate no more than the engine is willing to take; what belongs to other workers goes to them,
-    /// and under pressure the rest passes the gate. Returns how many came for this worker.
-    fn receive(&mut self, now: Instant) -> usize {
+    /// and under pressure the rest passes the gate. It ends with the first half of the turn: what
+    /// is left waits in its device, as behind a full poll. Returns how many came for this worker.
+    fn receive(&mut self, now: Instant, from: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
         let capacity = self.rx_capacity(now).min(self.handoff_capacity());
         self.gate.share_memory(&self.pool);
         let asked = self.gate.ask(capacity);
-        let mut room = asked;
+        let until = self.clock.map(|clock| (clock, now + TURN_MAX / 2));
+        let (mut room, mut is_late) = (asked, false);
         let credit = self.credit();
         let count = self.ports.len();
         for step in 0..count {
             let index = (self.first + step) % count;
             let before = self.burst.len();
-            self.burst.set_limit(before + room);
+            self.burst.set_limit(before + if is_late { 0 } else { room });
             let port = &mut self.ports[index];
             port.begin_turn();
             let iface = usize::from(port.iface().0);
             let is_known = self.group.as_ref().is_none_or(|group| group.is_common(iface));
             port.admit(now, if is_known { credit } else { credit.map(|_| usize::MAX) });
-            let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
+            let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts, until);
+            is_late |= port.has_left_some();
             if port.has_overflowed() {
                 self.gate.overflowed(now);
             }
@@ -226,6 +257,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.first = (self.first + 1) % count.max(1);
         let found = self.burst.len();
+        if is_late {
+            self.facts.add(WorkerCounter::ReceiveCuts, 1);
+            self.gate.cut(asked - room);
+        }
+        if found >= RECEIVE_NOTED {
+            let took = self.time(from) - from;
+            self.facts.add(WorkerCounter::ReceiveNanos, took.as_nanos() as u64);
+        }
         self.gate.admit(now, self.engine.as_ref(), &mut self.burst, asked - room);
         self.mark_established(now);
         found

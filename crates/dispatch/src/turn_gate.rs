@@ -197,6 +197,13 @@ impl TurnGate {
         self.asked
     }
 
+    /// A turn's time to receive is over, and devices may have more than was taken: the poll counts
+    /// as full.
+    #[cold]
+    pub(crate) const fn cut(&mut self, taken: usize) {
+        self.asked = taken;
+    }
+
     /// Number of packets that would be requested from devices.
     pub(crate) fn asks(&self, capacity: usize) -> usize {
         let capacity = capacity.min(BURST_MAX);

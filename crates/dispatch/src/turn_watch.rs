@@ -1,13 +1,14 @@
 //! `TurnWatch`: what the longest turn was spent on.
 //!
-//! Called by the worker around each of its turns. It costs a few loads a turn; the processor's time
-//! is asked for after every 200 us of turns, so that what is told of the longest is too much by no
-//! more than that. So it can be told afterwards whether a
-//! long turn was our work, and of which kind, or time that the system took away.
+//! Called by the worker around each of its turns. The longest turn is that with the most processor
+//! time: a turn that the system preempted may be longer by the clock, and is counted apart.
+//! It costs a few loads a turn. The processor's time is read after every 100 us of turns, and after
+//! a turn that is longer by the clock than any other was by processor time: only such a turn can be
+//! the longest. So the record is too much by no more than 100 us. It tells afterwards which kind of
+//! work a long turn was.
 
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A turn that takes longer is counted.
@@ -23,23 +24,28 @@ pub const TURN_BUCKETS: [(u64, WorkerCounter); 6] = [
     (5_000_000, WorkerCounter::TurnsTo5Millis),
     (20_000_000, WorkerCounter::TurnsTo20Millis),
 ];
-/// The processor's time is asked for after turns that took so long together.
-const MARK_EVERY: Duration = Duration::from_micros(200);
+/// The processor's time is read after turns that took so long together.
+const MARK_EVERY: Duration = Duration::from_micros(100);
+/// A sleep counts for so much of that: the processor's time goes on around it.
+const SLEEP_COST: Duration = Duration::from_micros(10);
 
 /// The kinds of work, and where the longest turn's amount of each is stored.
-const WORK_KINDS: [(WorkerCounter, WorkerCounter); 7] = [
+const WORK_KINDS: [(WorkerCounter, WorkerCounter); 9] = [
     (WorkerCounter::RxPackets, WorkerCounter::LongestTurnPackets),
     (WorkerCounter::Adopted, WorkerCounter::LongestTurnAdopted),
     (WorkerCounter::SentPackets, WorkerCounter::LongestTurnSent),
     (WorkerCounter::Units, WorkerCounter::LongestTurnUnits),
     (WorkerCounter::SliceUnits, WorkerCounter::LongestTurnSliceUnits),
     (WorkerCounter::Commands, WorkerCounter::LongestTurnCommands),
+    (WorkerCounter::ReceiveNanos, WorkerCounter::LongestTurnReceiveNanos),
+    (WorkerCounter::SliceNanos, WorkerCounter::LongestTurnSliceNanos),
     (WorkerCounter::TransmitNanos, WorkerCounter::LongestTurnTransmitNanos),
 ];
 
-/// What is stored of the longest turn beside its length.
-pub(crate) const OF_LONGEST: [WorkerCounter; 8] = [
+/// What is stored of the longest turn.
+pub(crate) const OF_LONGEST: [WorkerCounter; 11] = [
     WorkerCounter::LongestTurnProcessorNanos,
+    WorkerCounter::LongestTurnNanos,
     WORK_KINDS[0].1,
     WORK_KINDS[1].1,
     WORK_KINDS[2].1,
@@ -47,6 +53,8 @@ pub(crate) const OF_LONGEST: [WorkerCounter; 8] = [
     WORK_KINDS[4].1,
     WORK_KINDS[5].1,
     WORK_KINDS[6].1,
+    WORK_KINDS[7].1,
+    WORK_KINDS[8].1,
 ];
 
 /// The state of the work before the turn that runs.
@@ -60,9 +68,9 @@ pub(crate) struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// Asks for the processor's time: a system call.
-    pub(crate) fn mark(&mut self, clock: &Clock) {
-        self.processor = clock.thread_time();
+    /// The processor's time by now.
+    pub(crate) fn mark(&mut self, processor: Duration) {
+        self.processor = processor;
         self.unmarked = Duration::ZERO;
     }
 
@@ -72,33 +80,42 @@ impl TurnWatch {
         self.before = WORK_KINDS.map(|(kind, _)| facts.of(kind));
     }
 
+    /// The worker slept.
+    #[inline]
+    pub(crate) fn slept(&mut self) {
+        self.unmarked += SLEEP_COST;
+    }
+
     /// A turn is over, after this time. Returns for how long of it, at least, the system had
-    /// preempted the worker; nothing for a turn that is not long.
+    /// preempted the worker; nothing for a turn that is not long. To read the processor's time is a
+    /// system call.
     #[inline]
     pub(crate) fn end(
         &mut self,
         took: Duration,
-        clock: &Clock,
+        processor: impl FnOnce() -> Duration,
         facts: &mut WorkerCounters,
     ) -> Duration {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = TURN_BUCKETS.iter().find(|(most, _)| nanos <= *most);
         facts.add(bucket.map_or(WorkerCounter::TurnsOver20Millis, |(_, turns)| *turns), 1);
         facts.add(WorkerCounter::TurnNanos, nanos);
+        facts.raise(WorkerCounter::LongestRoundNanos, nanos);
         self.unmarked += took;
-        if took > LONG_TURN || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
-            let spent = self.note(nanos, clock.thread_time(), facts);
+        // No turn has more processor time than it is long.
+        if took > LONG_TURN || nanos > facts.of(WorkerCounter::LongestTurnProcessorNanos) {
+            let spent = self.note(nanos, processor(), facts);
             if took > LONG_TURN {
                 return took.saturating_sub(spent);
             }
         } else if self.unmarked > MARK_EVERY {
-            self.mark(clock);
+            self.mark(processor());
         }
         Duration::ZERO
     }
 
-    /// Notes a turn that is long, or the longest. Returns the processor's time that it had, and the
-    /// turns since the last mark.
+    /// Notes a turn that is long, or may be the longest. Returns the processor's time that it had,
+    /// and the turns since the last mark.
     #[cold]
     fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) -> Duration {
         let spent = processor.saturating_sub(self.processor);
@@ -107,12 +124,12 @@ impl TurnWatch {
         if u128::from(nanos) > LONG_TURN.as_nanos() {
             facts.add(WorkerCounter::LongTurns, 1);
         }
-        if nanos <= facts.of(WorkerCounter::LongestRoundNanos) {
+        let had = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).min(nanos);
+        if had <= facts.of(WorkerCounter::LongestTurnProcessorNanos) {
             return spent;
         }
-        facts.set(WorkerCounter::LongestRoundNanos, nanos);
-        let had = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).min(nanos);
         facts.set(WorkerCounter::LongestTurnProcessorNanos, had);
+        facts.set(WorkerCounter::LongestTurnNanos, nanos);
         for ((kind, of_longest), before) in WORK_KINDS.into_iter().zip(self.before) {
             facts.set(of_longest, facts.of(kind) - before);
         }
@@ -123,13 +140,14 @@ impl TurnWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn every_turn_is_in_one_bucket_of_the_histogram() {
         let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
         for micros in [1, 10, 11, 900, 19_000, 30_000] {
             watch.begin(&facts);
-            watch.end(Duration::from_micros(micros), &Clock::new(), &mut facts);
+            watch.end(Duration::from_micros(micros), || Duration::ZERO, &mut facts);
         }
         let counts = TURN_BUCKETS.map(|(_, turns)| facts.of(turns));
         assert_eq!(counts, [2, 1, 0, 1, 0, 1]);
@@ -143,43 +161,73 @@ mod tests {
     fn the_time_without_the_processor_is_known_for_a_long_turn() {
         let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
         let clock = Clock::new();
-        watch.mark(&clock);
+        watch.mark(clock.thread_time());
         watch.begin(&facts);
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(30));
         let took = clock.now() - before;
-        let preempted = watch.end(took, &clock, &mut facts);
+        let preempted = watch.end(took, || clock.thread_time(), &mut facts);
         assert!(preempted <= took && preempted > took / 2, "{preempted:?} of {took:?}");
-        assert_eq!(watch.end(LONG_TURN, &clock, &mut facts), Duration::ZERO);
+        let preempted = watch.end(LONG_TURN, || clock.thread_time(), &mut facts);
+        assert_eq!(preempted, Duration::ZERO, "it is not long");
     }
 
     #[test]
-    fn the_longest_turn_is_told_by_its_kinds_of_work_and_others_are_counted() {
+    fn the_longest_turn_is_that_with_the_most_processor_time() {
         let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
         let mut turn = |packets, units, millis: u64, processor: u64| {
             watch.begin(&facts);
             facts.add(WorkerCounter::RxPackets, packets);
             facts.add(WorkerCounter::Units, units);
+            facts.add(WorkerCounter::ReceiveNanos, packets * 2000);
             facts.add(WorkerCounter::TransmitNanos, packets * 1000);
             let processor = watch.processor + Duration::from_millis(processor);
             watch.note(millis * 1_000_000, processor, &mut facts);
             let of = |fact| facts.of(fact);
             [
-                of(WorkerCounter::LongestRoundNanos) / 1_000_000,
                 of(WorkerCounter::LongestTurnProcessorNanos) / 1_000_000,
+                of(WorkerCounter::LongestTurnNanos) / 1_000_000,
                 of(WorkerCounter::LongestTurnPackets),
                 of(WorkerCounter::LongestTurnUnits),
+                of(WorkerCounter::LongestTurnReceiveNanos) / 2000,
                 of(WorkerCounter::LongestTurnTransmitNanos) / 1000,
                 of(WorkerCounter::LongTurns),
             ]
         };
-        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 3, 0]);
-        assert_eq!(turn(64, 700, 9, 2), [9, 2, 64, 700, 64, 1]);
-        assert_eq!(turn(5, 50, 8, 8), [9, 2, 64, 700, 64, 2]);
+        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 3, 3, 0]);
+        assert_eq!(turn(64, 700, 30, 2), [2, 30, 64, 700, 64, 64, 1], "preempted for 28 ms");
+        assert_eq!(turn(5, 50, 8, 7), [7, 8, 5, 50, 5, 5, 2]);
+        assert_eq!(turn(6, 60, 40, 6), [7, 8, 5, 50, 5, 5, 3]);
         let mut other = WorkerCounters::default();
-        other.set(WorkerCounter::LongestRoundNanos, 7_000_000);
+        other.set(WorkerCounter::LongestRoundNanos, 90_000_000);
+        other.set(WorkerCounter::LongestTurnProcessorNanos, 6_000_000);
         other.set(WorkerCounter::LongestTurnPackets, 60);
         let all = WorkerCounters::of_all([&other, &facts, &other]);
-        assert_eq!(all.of(WorkerCounter::LongestTurnPackets), 64, "of the longest of all");
+        assert_eq!(all.of(WorkerCounter::LongestTurnPackets), 5, "of the longest of all");
+        assert_eq!(all.of(WorkerCounter::LongestRoundNanos), 90_000_000);
+    }
+
+    #[test]
+    fn a_turn_that_was_preempted_hides_no_later_one_with_more_processor_time() {
+        let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
+        let mut reads = 0;
+        let mut turn = |micros: u64, processor: u64, packets| {
+            watch.mark(Duration::ZERO);
+            watch.begin(&facts);
+            facts.add(WorkerCounter::RxPackets, packets);
+            let processor = || {
+                reads += 1;
+                Duration::from_micros(processor)
+            };
+            watch.end(Duration::from_micros(micros), processor, &mut facts);
+            facts.of(WorkerCounter::LongestTurnPackets)
+        };
+        assert_eq!(turn(30_000, 80, 7), 7);
+        assert_eq!(turn(900, 850, 9), 9, "shorter by the clock, and longer by processor time");
+        assert_eq!(turn(5000, 849, 5), 9);
+        assert_eq!(turn(70, 70, 4), 9);
+        assert_eq!(facts.of(WorkerCounter::LongestTurnProcessorNanos), 850_000);
+        assert_eq!(facts.of(WorkerCounter::LongestRoundNanos), 30_000_000);
+        assert_eq!(reads, 3, "a turn that cannot be the longest costs no system call");
     }
 }

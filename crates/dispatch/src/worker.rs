@@ -314,7 +314,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let clock = Clock::new();
         let mut now = clock.now();
         self.clock = Some(clock);
-        self.watch.mark(&clock);
+        self.watch.mark(clock.thread_time());
         self.publish(now);
         let spins = self.take_standing();
         while !stop.is_triggered() {
@@ -326,7 +326,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let found = self.turn(began);
             self.tell_begun();
             now = clock.now();
-            let preempted = self.watch.end(now - began, &clock, &mut self.facts);
+            let preempted = self.watch.end(now - began, || clock.thread_time(), &mut self.facts);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
@@ -338,7 +338,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
             if self.has_more(found, now, spins) {
                 if now - self.published >= PUBLISH_EVERY {
-                    self.watch.mark(&clock);
+                    self.watch.mark(clock.thread_time());
                     self.publish(now);
                 }
                 continue;
@@ -347,6 +347,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 Some(until) => self.give_way(stop, clock, now, until),
                 None => self.rest(stop, clock, now)?,
             };
+            self.watch.slept();
         }
         let now = self.send_the_rest(clock);
         if let Some(group) = &mut self.group {

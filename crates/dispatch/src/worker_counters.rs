@@ -47,6 +47,7 @@ facts! {
     WorkSlices = "work_slices", "Slices of timed work.",
     Units = "units", "Units of work that the engine spent.",
     SliceUnits = "slice_units", "Of these, units spent in slices of timed work.",
+    SliceNanos = "slice_ns", "Time in slices of timed work, with their sends.",
     LongestRoundNanos = "longest_round_ns",
         "Longest turn so far in nanoseconds, what the system took away included.",
     TurnNanos = "turn_ns", "Time spent in turns in nanoseconds, sleep not included.",
@@ -60,24 +61,34 @@ facts! {
     LongTurns = "long_turns",
         "Turns that took more than a millisecond, what the system took away included.",
     LongestTurnProcessorNanos = "longest_turn_processor_ns",
-        "Processor time of the longest turn, at most: of the millisecond before it, too.",
-    LongestTurnPackets = "longest_turn_packets", "Packets that the longest turn took from devices.",
+        "Longest turn by processor time: at most so much, up to 0.1 ms before it included.",
+    LongestTurnNanos = "longest_turn_ns",
+        "Length of the turn with the most processor time, what the system took away included.",
+    LongestTurnPackets = "longest_turn_packets", "Packets that this turn took from devices.",
     LongestTurnAdopted = "longest_turn_adopted",
-        "Packets that the longest turn took from other workers.",
-    LongestTurnSent = "longest_turn_sent", "Packets that the engine sent in the longest turn.",
-    LongestTurnUnits = "longest_turn_units", "Units of work of the longest turn.",
+        "Packets that it took from other workers.",
+    LongestTurnSent = "longest_turn_sent", "Packets that the engine sent in it.",
+    LongestTurnUnits = "longest_turn_units", "Units of work in it.",
     LongestTurnSliceUnits = "longest_turn_slice_units",
         "Of these, units in its slice of timed work.",
     LongestTurnCommands = "longest_turn_commands",
-        "Requests of other threads that the longest turn carried out.",
+        "Requests of other threads that it carried out.",
+    LongestTurnReceiveNanos = "longest_turn_receive_ns",
+        "Time of it in which packets were taken from devices.",
+    LongestTurnSliceNanos = "longest_turn_slice_ns",
+        "Time of it in slices of timed work, with their sends.",
     LongestTurnTransmitNanos = "longest_turn_transmit_ns",
-        "Time of the longest turn in which devices were given packets.",
+        "Time of it in which devices were given packets.",
     Sleeps = "sleeps", "Times that the worker gave up the core to wait.",
     WakesDevice = "wakes_device", "Sleeps that a device ended.",
     WakesBell = "wakes_bell", "Sleeps that another thread ended.",
     WakesTimer = "wakes_timer", "Sleeps that ended because time was up.",
     Commands = "commands", "Requests of other threads carried out.",
     RxPackets = "rx_packets", "Packets taken from devices.",
+    ReceiveNanos = "receive_ns",
+        "Time in which bursts of eight and more packets were taken from devices.",
+    ReceiveCuts = "receive_cuts",
+        "Times that packets were left in a device because a turn's time for them was over.",
     RxForeign = "rx_foreign", "Of these, packets that belong to another worker.",
     EngineHandoffs = "engine_handoffs", "Packets that the engine had for other workers.",
     HandedOver = "handed_over", "Packets put into the rings to other workers.",
@@ -161,8 +172,8 @@ impl WorkerCounters {
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         for facts in all {
-            let is_longest = facts.of(WorkerCounter::LongestRoundNanos)
-                > sum.of(WorkerCounter::LongestRoundNanos);
+            let is_longest = facts.of(WorkerCounter::LongestTurnProcessorNanos)
+                > sum.of(WorkerCounter::LongestTurnProcessorNanos);
             for fact in WorkerCounter::ALL {
                 match fact {
                     WorkerCounter::LongestRoundNanos | WorkerCounter::LongestRunNanos => {

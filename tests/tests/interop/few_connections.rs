@@ -24,6 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
+use self::parked::Parked;
 use self::program::Program;
 use crate::command::ip;
 use crate::instance::Instance;
@@ -31,6 +32,7 @@ use crate::link::{Kind, give_v6};
 use crate::namespace::{inside_then_alone, is_deep, pause, set, skip, tell};
 use crate::site::{ETH, Host, Site};
 
+mod parked;
 mod program;
 mod programs;
 
@@ -180,7 +182,8 @@ impl Scene {
     /// For an attack that holds so many connections.
     fn with(kind: ServerKind, workers: usize, held: usize) -> Option<Self> {
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-        let most = Some(most.max(held as u64 + 500));
+        // Of more than these most are parked.
+        let most = Some(most.max(held.min(MANY) as u64 + 500));
         if setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_err() {
             skip("too few open files are allowed");
             return None;
@@ -213,17 +216,21 @@ impl Scene {
         let slow = |worker: &&Value| worker["facts"]["longest_turn_processor_ns"].as_u64();
         let worker = stat["workers"].as_array().and_then(|all| all.iter().max_by_key(slow));
         let turn = |name: &str| worker.and_then(|it| it["facts"][name].as_u64()).unwrap_or(0);
-        // The kernel does work of its own while it is given a packet.
-        let outside = turn("longest_round_ns").saturating_sub(turn("longest_turn_transmit_ns"));
-        let processor = turn("longest_turn_processor_ns");
+        let micros = |name: &str| turn(name) / 1000;
         let Honest { asked, answered, sent, echoed } = seen;
         tell(&format!(
             "{answered} of {asked} answered, {echoed} of {sent} bytes echoed; longest turn {} us \
-             of processor time, at most {} outside of sends ({} packets, {} units)",
-            processor / 1000,
-            processor.min(outside) / 1000,
+             of processor time, {} by the clock: {} in reads, {} in slices, {} in sends ({} \
+             packets, {} units, {} of them timed, {} requests)",
+            micros("longest_turn_processor_ns"),
+            micros("longest_turn_ns"),
+            micros("longest_turn_receive_ns"),
+            micros("longest_turn_slice_ns"),
+            micros("longest_turn_transmit_ns"),
             turn("longest_turn_packets"),
             turn("longest_turn_units"),
+            turn("longest_turn_slice_units"),
+            turn("longest_turn_commands"),
         ));
         assert!(
             asked >= ASKED_LEAST && answered * 100 >= asked * 99,
@@ -236,15 +243,6 @@ impl Scene {
 
 /// Opens `count` connections from several threads, and lets each do something; those that are open.
 fn open(count: usize, each: impl Fn(usize, &mut TcpStream) + Sync) -> Vec<TcpStream> {
-    open_by(connect, count, each)
-}
-
-/// The same by this kind of connection.
-fn open_by(
-    connect: fn(SocketAddr) -> std::io::Result<TcpStream>,
-    count: usize,
-    each: impl Fn(usize, &mut TcpStream) + Sync,
-) -> Vec<TcpStream> {
     thread::scope(|scope| {
         let each = &each;
         let threads = (0..THREADS).map(|first| {
@@ -261,6 +259,32 @@ fn open_by(
         let threads: Vec<_> = threads.collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// Opens connections that then only are there, however many: how many, and what holds them.
+fn hold_by(
+    connect: fn(SocketAddr) -> std::io::Result<TcpStream>,
+    count: usize,
+    each: impl Fn(usize, &mut TcpStream) + Sync,
+) -> (usize, Vec<Parked>) {
+    let all = thread::scope(|scope| {
+        let each = &each;
+        let threads = (0..THREADS).map(|first| {
+            scope.spawn(move || {
+                let mut parked = Parked::new();
+                for number in (first..count).step_by(THREADS) {
+                    if let Ok(mut stream) = connect(ours(number, 8080)) {
+                        each(number, &mut stream);
+                        parked.push(stream);
+                    }
+                }
+                parked
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    (all.iter().map(Parked::len).sum(), all)
 }
 
 fn counted(stat: &Value, name: &str) -> u64 {
@@ -317,8 +341,9 @@ fn unowned_gave_way(stat: &Value, each: usize) {
 static TAKES: AttackPlan = AttackPlan {
     held: MANY,
     attack: |attack| {
-        let all = open(attack.held, |_, stream| stream.write_all(ASKS).unwrap_or(()));
-        assert!(all.len() >= PLACES);
+        let asks = |_: usize, stream: &mut TcpStream| stream.write_all(ASKS).unwrap_or(());
+        let (count, _held) = hold_by(connect, attack.held, asks);
+        assert!(count >= PLACES);
         hold_on(attack.asked);
     },
     judge: unowned_gave_way,
@@ -332,8 +357,8 @@ fn connections_that_take_their_answer_and_never_close_leave_others_their_places(
 static IDLES: AttackPlan = AttackPlan {
     held: MANY,
     attack: |attack| {
-        let all = open(attack.held, |_, _| ());
-        assert!(all.len() >= PLACES);
+        let (count, _held) = hold_by(connect, attack.held, |_, _| ());
+        assert!(count >= PLACES);
         hold_on(attack.asked);
     },
     judge: |stat, each| assert!(each <= PLACES || counted(stat, "FloodwallTcpEvictedIdle") > 0),
@@ -389,13 +414,13 @@ static ENDS: AttackPlan = AttackPlan {
         // They read nothing, and their windows are smaller than the answer: its rest waits, and our
         // FIN behind it. Half of them have closed before (LAST-ACK), the others not (FIN-WAIT-1).
         let asks = b"GET /bytes/1500 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        let all = open_by(connect_narrow, attack.held, |number, stream| {
+        let (count, _held) = hold_by(connect_narrow, attack.held, |number, stream| {
             let _ = stream.write_all(asks);
             if number % 4 < 2 {
                 let _ = stream.shutdown(Shutdown::Write);
             }
         });
-        assert!(all.len() >= PLACES);
+        assert!(count >= PLACES);
         hold_on(attack.asked);
     },
     // No program owns them any more.

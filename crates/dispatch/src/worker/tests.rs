@@ -18,6 +18,8 @@ use super::*;
 use crate::control::{COMMANDS_MAX, ControlQueue};
 use crate::port::{BACKLOG_MAX, fact_of};
 
+/// So often a slow device asks for time at most: for seconds.
+const ASKS_MAX: usize = 50_000_000;
 /// Patience of the tests with another thread: none of them asserts how long something took.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -48,6 +50,8 @@ struct Fake {
     waits_for_core: bool,
     /// One send takes all the time that there is.
     is_slow: bool,
+    /// So do so many reads.
+    slow_reads: Option<usize>,
 }
 
 fn fake(name: &str) -> (Fake, Far) {
@@ -62,8 +66,17 @@ fn fake(name: &str) -> (Fake, Far) {
         offload: false,
     };
     let stats = DeviceStats::default();
-    let (has_descriptor, lies, waits_for_core, is_slow) = (true, false, false, false);
-    (Fake { info, far: far.clone(), stats, has_descriptor, lies, waits_for_core, is_slow }, far)
+    let device = Fake {
+        info,
+        far: far.clone(),
+        stats,
+        has_descriptor: true,
+        lies: false,
+        waits_for_core: false,
+        is_slow: false,
+        slow_reads: None,
+    };
+    (device, far)
 }
 
 impl Far {
@@ -106,6 +119,20 @@ fn wait_until(mut happened: impl FnMut() -> bool) {
 impl Device for Fake {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn receive_while(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        let Some(reads) = self.slow_reads else { return self.receive(pool, burst) };
+        burst.set_limit((burst.len() + reads).min(BURST_MAX));
+        let taken = self.receive(pool, burst);
+        let has_more = !self.far.state.lock().unwrap().incoming.is_empty();
+        let _ = has_more && (0..ASKS_MAX).any(|_| !goes_on());
+        taken
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
@@ -310,7 +337,7 @@ fn timed_work_with_a_wrong_estimate_ends_its_turn_by_the_clock() {
         let engine = Echo {
             owed: 300,
             deadline: Some(Instant::ORIGIN),
-            // A half of the longest turn: 64 of these are 16 ms.
+            // A half of the longest turn: a whole slice of these is 16 ms.
             unit_takes: Duration::from_micros(250),
             ..Echo::default()
         };
@@ -325,10 +352,10 @@ fn timed_work_with_a_wrong_estimate_ends_its_turn_by_the_clock() {
         granted_so_far = all;
         owed == 0
     });
-    // Half after each that was too long; a busy machine makes more of them so, and none less.
+    // The first piece took too long, and so did half of it; a busy machine makes no piece shorter.
     let units: Vec<u32> = granted_so_far;
-    assert_eq!(units[..6], [64, 32, 16, 8, 4, 2], "{units:?}");
-    assert!(units[5..].iter().all(|units| (1..=16).contains(units)), "{units:?}");
+    assert_eq!(units[..5], [16, 8, 4, 2, 1], "{units:?}");
+    assert!(units[5..].iter().all(|units| *units == 1), "{units:?}");
     assert!(running.end().is_ok());
 }
 
@@ -459,9 +486,54 @@ fn an_engine_is_told_how_many_packets_there_is_time_to_send() {
         worker.turn(clock.now());
         assert_eq!(worker.facts().of(WorkerCounter::Backlog), left);
         let room = worker.engine().and_then(|engine| engine.tx_room);
-        assert_eq!(room, Some(BACKLOG_MAX - left as usize));
+        let most = if left > 0 { BACKLOG_MAX - BURST_MAX } else { BACKLOG_MAX };
+        assert_eq!(room, Some(most - left as usize));
     }
     assert_eq!(far.sent(), 10);
+}
+
+#[test]
+fn packets_that_there_is_no_time_to_receive_wait_in_their_devices_which_take_turns() {
+    let ((a, far_a), (b, far_b)) = (fake("a"), fake("b"));
+    let slow = |device| Fake { slow_reads: Some(8), ..device };
+    let mut worker = simple(vec![slow(a), slow(b)]);
+    let clock = Clock::new();
+    worker.clock = Some(clock);
+    far_a.push_many(24, &[0, 1]);
+    far_b.push_many(16, &[0, 2]);
+    let mut taken = || {
+        let found = worker.turn(clock.now());
+        let waiting = [&far_a, &far_b].map(|far| far.state.lock().unwrap().incoming.len());
+        let cuts = worker.facts().of(WorkerCounter::ReceiveCuts);
+        // Whether the next turn follows at once.
+        (found, waiting, cuts, worker.gate.has_more())
+    };
+    assert_eq!(taken(), (8, [16, 16], 1, true));
+    assert_eq!(taken(), (8, [16, 8], 2, true));
+    assert_eq!(taken(), (8, [8, 8], 3, true));
+    // A device that has nothing left needs no more time.
+    assert_eq!(taken(), (16, [0, 0], 3, false));
+    assert_eq!(far_a.sent() + far_b.sent(), 40);
+}
+
+#[test]
+fn packets_wait_for_the_next_turn_behind_a_slice_that_took_the_time_of_one() {
+    let (a, far) = fake("a");
+    let engine = Echo {
+        owed: 2,
+        deadline: Some(Instant::ORIGIN),
+        unit_takes: Duration::from_millis(1),
+        ..Echo::default()
+    };
+    let mut worker = worker(engine, vec![a], WorkerConfig::default());
+    let clock = Clock::new();
+    worker.clock = Some(clock);
+    worker.owes_slice = true;
+    far.push(&[0, 1]);
+    assert_eq!((worker.turn(clock.now()), far.sent()), (0, 0));
+    assert_eq!(worker.engine().map(|engine| engine.works), Some(1));
+    assert!(!worker.owes_slice);
+    assert_eq!((worker.turn(clock.now()), far.sent()), (1, 1));
 }
 
 #[test]

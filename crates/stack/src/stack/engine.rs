@@ -11,6 +11,9 @@ use floodwall_packet::{
 use super::Stack;
 use crate::round_context::RoundContext;
 
+/// The part of a call's units that timers have at least.
+const TIMERS_DIVISOR: u32 = 4;
+
 impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
@@ -57,7 +60,9 @@ impl Engine for Stack {
         }
         spent = spent.plus(self.serve_programs(&mut cx, budget));
         self.deliver_to_programs(&mut cx);
-        let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
+        // However much programs have taken, timers have a part.
+        let left = Units(budget.minus(spent).0.max(budget.0.div_ceil(TIMERS_DIVISOR)));
+        let spent = spent.plus(self.timers(&mut cx, left));
         self.deliver_streams(&mut cx);
         self.drain_on(&mut cx);
         self.publish(&mut cx);

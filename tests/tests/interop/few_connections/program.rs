@@ -87,11 +87,15 @@ impl Program {
         let workers = stats.workers.iter().map(|worker| {
             let of = |fact| worker.facts.of(fact);
             json!({ "facts": {
-                "longest_round_ns": of(WorkerCounter::LongestRoundNanos),
+                "longest_turn_ns": of(WorkerCounter::LongestTurnNanos),
+                "longest_turn_slice_ns": of(WorkerCounter::LongestTurnSliceNanos),
+                "longest_turn_commands": of(WorkerCounter::LongestTurnCommands),
+                "longest_turn_receive_ns": of(WorkerCounter::LongestTurnReceiveNanos),
                 "longest_turn_transmit_ns": of(WorkerCounter::LongestTurnTransmitNanos),
                 "longest_turn_processor_ns": of(WorkerCounter::LongestTurnProcessorNanos),
                 "longest_turn_packets": of(WorkerCounter::LongestTurnPackets),
                 "longest_turn_units": of(WorkerCounter::LongestTurnUnits),
+                "longest_turn_slice_units": of(WorkerCounter::LongestTurnSliceUnits),
             } })
         });
         json!({ "counters": counters, "drops": drops, "workers": workers.collect::<Vec<_>>() })
