@@ -369,8 +369,32 @@ fn each_direction_has_its_own_settings_and_they_can_change() {
     assert_eq!((stats.from_a.delivered, stats.from_b.lost, stats.from_b.delivered), (10, 5, 5));
 }
 
-/// A world in which the source sends the first fragment of a TCP segment over IPv6 to the mirror.
-fn fragment_of_tcp(permitted: bool) -> Pair {
+/// The first and the last fragment of a TCP segment, and a whole one, of both families.
+fn fragments_and_a_whole_one() -> [([u8; 80], bool); 6] {
+    let frame = |at: &[(usize, u8)]| {
+        let mut frame = [0; 80];
+        at.iter().for_each(|&(place, byte)| frame[place] = byte);
+        frame
+    };
+    let v4 = |flags, offset| frame(&[(12, 8), (14, 0x45), (20, flags), (21, offset), (23, 6)]);
+    let v6 = |next, offset, more| {
+        let bytes = [(12, 0x86), (13, 0xdd), (14, 0x60), (20, next), (54, 6)];
+        let mut frame = frame(&bytes);
+        (frame[56], frame[57]) = (offset, more);
+        frame
+    };
+    [
+        (v4(0x20, 0), true),
+        (v4(0, 9), true),
+        (v4(0x40, 0), false),
+        (v6(44, 0, 1), true),
+        (v6(44, 9, 0), true),
+        (v6(6, 0, 0), false),
+    ]
+}
+
+/// A world in which the source sends this frame to the mirror, in chunks of so many bytes.
+fn with_frame(frame: &[u8], chunk: usize, permitted: bool) -> Pair {
     let source = Source::new(0, Duration::from_secs(1), 60);
     let config = LinkConfig::both(LaneConfig::default());
     let mut pair = pair(1, source, NodeConfig::free(), config);
@@ -379,10 +403,8 @@ fn fragment_of_tcp(permitted: bool) -> Pair {
             pair.world.permit_tcp_fragments(node);
         }
     }
-    let mut frame = [0; 80];
-    (frame[12], frame[13], frame[20], frame[54]) = (0x86, 0xdd, 44, 6);
     pair.world.visit(pair.source, |_: &mut Source, round| {
-        let mut packet = round.pool.packet_from(&frame).expect("memory");
+        let mut packet = round.pool.packet_from_chunks(frame.chunks(chunk)).expect("memory");
         packet.set_iface(ONE);
         round.departing.push_back(packet);
     });
@@ -391,14 +413,22 @@ fn fragment_of_tcp(permitted: bool) -> Pair {
 }
 
 #[test]
-#[cfg(debug_assertions)]
-#[should_panic = "source: a TCP segment leaves as an IP fragment"]
-fn a_fragment_of_a_tcp_segment_fails_the_world() {
-    fragment_of_tcp(false);
+fn a_fragment_of_a_tcp_segment_fails_the_world_in_every_build() {
+    for (frame, is_fragment) in fragments_and_a_whole_one() {
+        // Also where the headers are not in the first chunk.
+        for chunk in [14, 34, 80] {
+            let ran = std::panic::catch_unwind(|| with_frame(&frame, chunk, false));
+            let said = ran.err().map(|said| *said.downcast::<String>().expect("words"));
+            let expected = "source: a TCP segment leaves as an IP fragment";
+            assert_eq!(said.as_deref(), is_fragment.then_some(expected), "{frame:?} {chunk}");
+        }
+    }
 }
 
 #[test]
 fn a_node_may_be_permitted_to_send_fragments_of_tcp() {
-    let mut pair = fragment_of_tcp(true);
-    assert_eq!(pair.world.node::<Source>(pair.source).map(|source| source.back), Some(1));
+    for (frame, _) in fragments_and_a_whole_one() {
+        let mut pair = with_frame(&frame, 80, true);
+        assert_eq!(pair.world.node::<Source>(pair.source).map(|source| source.back), Some(1));
+    }
 }
