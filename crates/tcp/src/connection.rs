@@ -321,8 +321,7 @@ impl Connection {
     pub(crate) fn prove(&mut self, start: &OpenKind<'_>, shake: &Handshake) {
         self.state = TcpState::Listen;
         self.step(StateStep::SynAcked);
-        self.snd.una = start.iss + 1;
-        self.snd.nxt = start.iss + 1;
+        self.snd.start();
         self.rcv.start(shake.irs);
         self.agreed = NegotiatedOptions {
             peer_mss: clamp_mss(shake.mss),

@@ -84,9 +84,15 @@ impl SendState {
         prefetch(&self.unsent);
     }
 
-    /// Whether our SYN is unacknowledged.
-    pub(crate) fn syn_outstanding(&self) -> bool {
-        self.una == self.iss && self.nxt != self.iss
+    /// Our SYN was sent and acknowledged by another part of the system.
+    pub(crate) fn start(&mut self) {
+        (self.una, self.nxt) = (self.iss + 1, self.iss + 1);
+    }
+
+    /// Whether our SYN is unacknowledged. After 4 GiB `una` is at `iss` again, but `oldest` is
+    /// behind `una` from its first acknowledgment on.
+    fn syn_outstanding(&self) -> bool {
+        self.una == self.iss && self.oldest == self.iss + 1
     }
 
     /// Number of bytes not sent yet.
@@ -247,11 +253,65 @@ mod tests {
 
     use super::*;
 
+    fn started(iss: u32) -> SendState {
+        let mut snd = SendState::new(Seq(iss));
+        snd.start();
+        snd
+    }
+
+    #[test]
+    fn a_stream_is_at_its_first_number_again_after_4_gib_and_no_byte_is_taken_for_the_syn() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        for iss in [0, 77, u32::MAX] {
+            let mut snd = SendState::new(Seq(iss));
+            snd.nxt += 1;
+            assert_eq!(snd.acknowledge(Seq(iss) + 1), 0, "the SYN is no byte");
+            // All that is acknowledged is sent again and again, in steps of 1 GiB, up to `iss`.
+            for _ in 0..4 {
+                snd.nxt += 1 << 30;
+                snd.acknowledge(snd.nxt);
+            }
+            (snd.una, snd.nxt) = (Seq(iss) - 100, Seq(iss) - 100);
+            let text: [u8; 200] = core::array::from_fn(|n| n as u8);
+            assert_eq!(snd.write(&text, 1448, u32::MAX, &pool), 200);
+            while snd.take(1000, &pool).is_some() {}
+            assert_eq!(snd.acknowledge(Seq(iss)), 100, "{iss}");
+            assert_eq!(snd.acknowledge(Seq(iss) + 50), 50, "{iss}");
+            // What is sent again is what was sent there.
+            let again = snd.again(snd.una, 50, &pool).unwrap();
+            assert_eq!((again.first()[0], again.len()), (150, 50), "{iss}");
+            assert_eq!((snd.acknowledge(snd.nxt), snd.outstanding()), (50, 0));
+        }
+    }
+
+    #[test]
+    fn a_window_is_updated_however_much_was_sent_in_one_direction() {
+        // SND.WL1 and SND.WL2, past half of the circle and past all of it.
+        for (ours, theirs) in [(1_u32 << 29, 0), (0, 1 << 29), (1 << 29, 1 << 29)] {
+            for steps in 1..=10 {
+                let mut snd = started(0);
+                let mut seq = Seq(1);
+                (snd.wl1, snd.wl2, snd.wnd) = (seq, snd.una, 1000);
+                for _ in 0..steps {
+                    snd.nxt += ours;
+                    snd.acknowledge(snd.nxt);
+                    seq += theirs;
+                    // It says the same, again and again.
+                    snd.update_window(seq, snd.una, 1000);
+                }
+                assert!(snd.update_window(seq, snd.una, 1001), "{ours} {theirs} {steps}");
+                assert_eq!(snd.wnd, 1001);
+                // One of before changes nothing.
+                assert!(!snd.update_window(seq - 1, snd.una, 1005), "{ours} {theirs} {steps}");
+            }
+        }
+    }
+
     #[test]
     fn a_short_segment_of_long_ago_holds_nothing_back() {
         // Nagle's mark, past half of the circle and past all of it.
-        let mut snd = SendState::new(Seq(0));
-        (snd.una, snd.nxt, snd.short) = (Seq(1), Seq(1), Seq(1));
+        let mut snd = started(0);
+        snd.short = Seq(1);
         for step in 1..=10_u64 {
             let at = Seq((step << 29) as u32);
             (snd.nxt, snd.una) = (at, snd.una.later(at - (1 << 20)));
@@ -266,8 +326,8 @@ mod tests {
     #[test]
     fn an_acknowledgment_is_judged_the_same_however_much_was_sent() {
         // RFC 5961 section 5: SND.UNA - MAX.SND.WND, past half of the circle and past all of it.
-        let mut snd = SendState::new(Seq(0));
-        (snd.una, snd.nxt, snd.oldest, snd.wnd_max) = (Seq(1), Seq(1), Seq(1), 1000);
+        let mut snd = started(0);
+        snd.wnd_max = 1000;
         for step in 1..=10_u64 {
             let at = Seq((step << 29) as u32);
             (snd.nxt, snd.una) = (at + 10, snd.una.later(at - (1 << 20)));
@@ -287,8 +347,7 @@ mod tests {
     #[test]
     fn a_frame_that_segments_cut_is_counted_once() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let mut snd = SendState::new(Seq(0));
-        (snd.una, snd.nxt) = (Seq(1), Seq(1));
+        let mut snd = started(0);
         // Writes that do not end at segment boundaries.
         let frames: Vec<_> = [456, 1448, 1448, 1448]
             .map(|len| pool.packet_from(&vec![7; len]).unwrap())
