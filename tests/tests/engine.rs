@@ -39,6 +39,7 @@ mod triage;
 mod two_hosts;
 mod udp_flood;
 mod wants;
+mod ways_back;
 mod worst_cost;
 
 /// A file that is named nowhere would never run.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family, MacAddr, Prefix, limits};
 use floodwall_fib::{Leg, NextHop, Route, RouteKind};
-use floodwall_ip::forward::{Martians, ReversePath};
+use floodwall_ip::forward::Martians;
 use floodwall_stack::{InterfaceConfig, StackConfig};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, frame, ip, ipv4_with_options, ipv6_chain_to, mac,
@@ -323,37 +323,6 @@ fn what_came_in_a_frame_for_many_is_not_passed_on() {
         let mut router = router();
         let dropped = router.dropped(|r| assert!(r.arrive(LEFT, &[broadcast]).is_empty()));
         assert_eq!(dropped.0, [(DropReason::ForwardBroadcast, 1)]);
-    }
-}
-
-#[test]
-fn the_way_back_decides_where_that_is_configured() {
-    let config = |mode| {
-        let mut config = router_config();
-        config.interfaces[0].reverse_path = mode;
-        config
-    };
-    for family in FAMILIES {
-        let from = |from: IpAddr| ip(from, far(family, 7), IpProtocol::UDP, &[0; 16]);
-        // From the right side's network, and from nowhere.
-        let other_side = from(right(family, 9));
-        let nowhere: IpAddr = match family {
-            Family::V4 => "192.168.77.7".parse().unwrap(),
-            Family::V6 => "fd77::7".parse().unwrap(),
-        };
-        let nowhere = from(nowhere);
-        let reason = DropReason::ForwardReversePath;
-        let mut strict = Transit::new(&config(ReversePath::Strict));
-        assert!(strict.expect_drop("strict, other side", &other_side, reason).is_empty());
-        assert!(strict.expect_drop("strict, nowhere", &nowhere, reason).is_empty());
-        assert_eq!(strict.rig.stats().counters.of(Counter::TcpExtIPReversePathFilter), 2);
-        let honest = from_left(&hello(family, far(family, 7)));
-        assert_eq!(strict.arrive(LEFT, &[honest]).len(), 1);
-        let mut loose = Transit::new(&config(ReversePath::Loose));
-        assert!(loose.expect_drop("loose, nowhere", &nowhere, reason).is_empty());
-        assert_eq!(loose.arrive(LEFT, &[from_left(&other_side)]).len(), 1);
-        let mut off = Transit::new(&config(ReversePath::Off));
-        assert_eq!(off.arrive(LEFT, &[from_left(&nowhere), from_left(&other_side)]).len(), 2);
     }
 }
 

@@ -238,6 +238,22 @@ mod tests {
     }
 
     #[test]
+    fn progress_is_known_however_far_a_flow_has_come_since_it_was_last_looked_at() {
+        // Without tokens, past half of the circle and nearly all of it.
+        for far in
+            [1 << 30, (1 << 31) - 10, 1 << 31, (1 << 31) + 10_000, 3 << 30, u32::MAX - 20_000]
+        {
+            let credits = credits(1);
+            let old = (position(5000, 900), reach(4000, 900));
+            while credits.grants((0, 7), V4, old, at(0)) {}
+            let at_far = |end, ack| (position(far, far), reach(end, ack));
+            assert!(credits.grants((0, 7), V4, at_far(far.wrapping_add(100), far), at(0)), "{far}");
+            while credits.grants((0, 7), V4, at_far(far, far), at(0)) {}
+            assert!(credits.grants((0, 7), V4, at_far(far, far.wrapping_add(9)), at(0)), "{far}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_the_window_is_no_progress() {
         for peer in [V4, V6] {
             let credits = credits(1);

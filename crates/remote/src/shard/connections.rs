@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use floodwall_base::Instant;
 use floodwall_packet::PacketList;
+use floodwall_sync::Credit;
 use floodwall_sync::mailbox::Bits;
 use floodwall_tcp::{ConnectionId, ConnectionTable, Keepalive, RecvError, TcpSettings};
 
@@ -235,9 +236,13 @@ fn grant(
     let limit = tcp.send_limit(id).unwrap_or(0).max(2 * CHUNK_TRUE_BYTES);
     let more = limit.saturating_sub(local.granted);
     local.granted += more;
-    // Also where a smaller limit leaves nothing to give: what there is may be enough by it.
-    let wakes = (more > 0 || freed > 0) && slot.credit.give(more, limit / 3);
-    (freed > 0, wakes)
+    (freed > 0, gives(&slot.credit, (more, freed), limit))
+}
+
+/// Gives credit, and returns whether the writer is to be woken: also where a smaller limit leaves
+/// nothing to give, as what there is may be enough by it.
+fn gives(credit: &Credit, (more, freed): (u32, u32), limit: u32) -> bool {
+    (more > 0 || freed > 0) && credit.give(more, limit / 3)
 }
 
 fn apply_options(
@@ -264,5 +269,21 @@ fn apply_options(
     }
     if wanted.keepalive != before.keepalive {
         let _ = tcp.set_keepalive(id, wanted.keepalive.then(Keepalive::default), now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_is_woken_where_a_smaller_limit_makes_what_there_is_enough() {
+        // A third of 300,000 bytes was not there.
+        let credit = Credit::new(70_000);
+        assert!(credit.park(80_000));
+        assert!(!gives(&credit, (0, 5000), 300_000));
+        assert!(!gives(&credit, (0, 0), 60_000), "nothing has happened");
+        assert!(gives(&credit, (0, 5000), 60_000));
+        assert_eq!(credit.left(), 70_000);
     }
 }

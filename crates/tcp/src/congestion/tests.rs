@@ -248,9 +248,23 @@ fn an_unused_window_decays_to_the_restart_window_and_does_not_grow() {
 
 #[test]
 fn growing_delay_ends_the_first_slow_start_before_a_loss() {
-    // RFC 9406: a queue that grows by 5 ms in each round of 50 ms.
-    let mut c = Controller::new(Algorithm::Cubic, MSS);
-    let (mut seq, mut now, mut slowed) = (0_u32, 0, 0);
+    grow_delay(Controller::new(Algorithm::Cubic, MSS), 0);
+}
+
+#[test]
+fn growing_delay_is_seen_however_much_was_sent_since_the_last_round() {
+    // Where the window was not in use, no round ended, past half of the circle and past all of it.
+    for step in 1..=10_u64 {
+        let mut c = Controller::new(Algorithm::Cubic, MSS);
+        let d = delivery(MSS, at(0));
+        c.on_ack(&Delivery { ack: Seq(MSS), next: Seq(10 * MSS), rtt: Some(ms(50)), ..d });
+        grow_delay(c, ((step << 29) + u64::from(MSS)) as u32);
+    }
+}
+
+/// RFC 9406: a queue that grows by 5 ms in each round of 50 ms, from this sequence number on.
+fn grow_delay(mut c: Controller, mut seq: u32) {
+    let (mut now, mut slowed) = (0, 0);
     for n in 0..30_u64 {
         let next = seq.wrapping_add(c.window());
         let grown_from = c.window();

@@ -1,5 +1,7 @@
 //! Rules of the sender one by one, and whole transfers over an impaired path.
 
+mod far;
+
 use std::collections::BTreeMap;
 
 use floodwall_base::PublicRandom;
@@ -348,6 +350,25 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     assert!(s.recovery.window().window() >= window);
 }
 
+#[test]
+fn what_was_sent_again_is_measured_by_an_echo_alone_that_acknowledges_more() {
+    // Karn's rule (RFC 6298 section 3), and RFC 7323 section 4.1.
+    let mean = |s: &Sender| s.recovery.rtt().smoothed().unwrap().as_millis();
+    for (echoed_at, after) in [(None, 100), (Some(ms(300)), 99)] {
+        let mut s = after_a_timeout();
+        assert_eq!(mean(&s), 100);
+        let _ = s.ack_echo(0, &[], Some(ms(0)), ms(350));
+        assert_eq!(mean(&s), 100, "it acknowledges nothing");
+        let _ = s.ack_echo(1, &[], echoed_at, ms(360));
+        assert_eq!(mean(&s), after, "{echoed_at:?}");
+    }
+    // What was sent once is measured without an echo.
+    let mut s = Sender::new(Algorithm::Cubic);
+    s.send(1, ms(0));
+    s.hear(1, &[], ms(60));
+    assert_eq!(mean(&s), 95);
+}
+
 /// A timeout at 300 ms of ten segments, the first of which was sent again.
 fn after_a_timeout() -> Sender {
     let mut s = Sender::new(Algorithm::Cubic);
@@ -438,87 +459,6 @@ fn a_mark_reduces_once_in_a_window() {
     s.hear(10, &[], ms(150));
     s.send(5, ms(160));
     assert!(s.recovery.on_ecn_echo(&mut s.records, ms(260)));
-}
-
-/// Sends and acknowledges so many bytes, without a loss.
-fn pass(s: &mut Sender, bytes: u64, agreement: &Agreement, now: Instant) {
-    const BURST: u32 = 1_000_000;
-    for _ in 0..bytes.div_ceil(u64::from(BURST)) {
-        assert!(s.recovery.on_sent(&mut s.records, (BURST, MSS), agreement, now));
-        let nxt = s.recovery.board.nxt();
-        let _ = acknowledge(s, nxt, agreement, now);
-    }
-}
-
-fn acknowledge(s: &mut Sender, ack: Seq, agreement: &Agreement, now: Instant) -> RecoveryVerdict {
-    let is_duplicate = ack == s.recovery.board.una();
-    let segment =
-        AckSegment { ack, sack: &[], echoed_at: None, is_duplicate, rtt_min: u64::MAX, now };
-    s.recovery.on_ack(&mut s.records, &segment, agreement)
-}
-
-/// Past half of the circle of sequence numbers, and past all of it.
-const FAR: [u64; 4] =
-    [(1 << 31) - 5_000_000, (1 << 31) + 5_000_000, 3 << 30, (1 << 32) + 5_000_000];
-
-#[test]
-fn a_mark_is_heeded_however_much_was_sent_since_the_last_one() {
-    for far in FAR {
-        let mut s = Sender::new(Algorithm::Cubic);
-        s.send(10, ms(0));
-        assert!(s.recovery.on_ecn_echo(&mut s.records, ms(10)));
-        assert!(!s.recovery.on_ecn_echo(&mut s.records, ms(11)), "once in a window");
-        let _ = acknowledge(&mut s, Seq(10 * MSS), &ALL, ms(20));
-        pass(&mut s, far, &ALL, ms(30));
-        assert!(s.recovery.on_sent(&mut s.records, (MSS, MSS), &ALL, ms(40)));
-        assert!(s.recovery.on_ecn_echo(&mut s.records, ms(41)), "{far}");
-    }
-}
-
-#[test]
-fn a_loss_is_found_however_much_was_sent_since_the_last_one() {
-    for sack in [false, true] {
-        let agreement = Agreement { sack, ..ALL };
-        for far in FAR {
-            let mut s = Sender::new(Algorithm::Reno);
-            for round in 0..2_u64 {
-                let una = s.recovery.board.una();
-                assert!(s.recovery.on_sent(
-                    &mut s.records,
-                    (10 * MSS, MSS),
-                    &agreement,
-                    ms(1000 * round)
-                ));
-                let mut lost = 0;
-                for n in 2..=6 {
-                    let block = SackBlock { left: (una + MSS).0, right: (una + n * MSS).0 };
-                    let blocks = [Some(block)];
-                    let segment = AckSegment {
-                        ack: una,
-                        sack: if sack { &blocks } else { &[] },
-                        echoed_at: None,
-                        is_duplicate: true,
-                        rtt_min: u64::MAX,
-                        now: ms(1000 * round + 100),
-                    };
-                    lost += s.recovery.on_ack(&mut s.records, &segment, &agreement).lost;
-                }
-                assert_eq!(lost, MSS, "{sack} {far} {round}");
-                let (start, len) = s.recovery.next_lost(&s.records).unwrap();
-                assert!(s.recovery.allowance() >= MSS);
-                s.recovery.on_retransmitted(
-                    &mut s.records,
-                    start,
-                    len.min(MSS),
-                    ms(1000 * round + 100),
-                );
-                let nxt = s.recovery.board.nxt();
-                let _ = acknowledge(&mut s, nxt, &agreement, ms(1000 * round + 200));
-                assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
-                pass(&mut s, far, &agreement, ms(1000 * round + 300));
-            }
-        }
-    }
 }
 
 #[test]

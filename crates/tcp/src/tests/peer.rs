@@ -332,6 +332,19 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
+    /// The same, where a segment may leave with the call.
+    pub(super) fn write_at_once(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
+        let now = self.now;
+        let (tcp, mut lend) = self.host.lend(now);
+        let (sent, out) = tcp.send_now(&mut lend, id, bytes, (false, None));
+        assert_eq!(sent, Ok(bytes.len()));
+        if let Some(out) = out {
+            self.note(&out.packet.chunks().flatten().copied().collect::<Vec<_>>());
+        }
+        self.flush();
+        core::mem::take(&mut self.out)
+    }
+
     /// The same, with `MSG_MORE`.
     pub(super) fn write_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
         let now = self.now;

@@ -7,7 +7,7 @@ use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use crate::tests::cable::FRAMES;
-use crate::tests::peer::{A, F, Peer, R, S, put};
+use crate::tests::peer::{A, F, Out, Peer, R, S, put};
 use crate::{ConnectionError, RecvError, TcpSettings, TcpState};
 
 fn with_timestamps() -> TcpOptionSet {
@@ -172,6 +172,30 @@ fn bytes_that_came_first_are_kept_when_others_come_for_their_place() {
     peer.give(put(A, 3, 1).data(b"cdxxxxij"));
     peer.give(put(A, 1, 1).data(b"abyyyyyyyykl"));
     assert_eq!(peer.read(id, 99).0, Ok(b"abcdEFGHijkl".to_vec()));
+}
+
+#[test]
+fn the_timestamp_of_the_first_segment_since_the_last_acknowledgment_is_echoed() {
+    // RFC 7323 section 4.3, examples A and B.
+    for v6 in [false, true] {
+        let (mut peer, _) = Peer::accepted(v6, &TcpSettings::default(), with_timestamps());
+        let echo = |out: &[Out]| out.last().unwrap().options.timestamps.unwrap().echo;
+        // One that waits for the delay, and what comes meanwhile.
+        for n in 0..20 {
+            let time = 2000 + 10 * n;
+            let first = peer.give(put(A, 1 + 20 * n, 1).time(time, 0).data(&[0; 10]));
+            let second = peer.give(put(A, 11 + 20 * n, 1).time(time + 5, 0).data(&[0; 10]));
+            let later = peer.wait(Duration::from_millis(500));
+            let all = [first, second, later].concat();
+            assert_eq!(all[0].options.timestamps.unwrap().echo, time, "{n}");
+            assert!(echo(&all) >= time);
+        }
+        // Beyond a hole, and where it is filled.
+        let end = 1 + 20 * 20;
+        let before = echo(&peer.give(put(A, end + 10, 1).time(3000, 0).data(&[0; 10])));
+        assert!(before < 3000);
+        assert_eq!(echo(&peer.give(put(A, end, 1).time(3001, 0).data(&[0; 10]))), 3001);
+    }
 }
 
 #[test]

@@ -140,6 +140,51 @@ fn both_sides_may_open_at_once() {
 }
 
 #[test]
+fn a_reset_ends_a_half_open_connection_as_it_was_opened() {
+    // RFC 9293 section 3.10.7.4, second check: one of ours is refused, and of one that the peer
+    // opened no program hears anything.
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        let id = peer.connect(&TcpSettings::default());
+        peer.give(put(S, 0, 0));
+        assert_eq!(peer.state(id), TcpState::SynReceived);
+        assert!(peer.give(put(R, 1, 0)).is_empty());
+        assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Refused)));
+        let mut peer = Peer::new(v6);
+        let listener = peer.listen(&TcpSettings::default(), 4);
+        peer.iss = peer.give(put(S, 0, 0)).remove(0).seq;
+        assert!(peer.give(put(R, 1, 0)).is_empty());
+        assert_eq!(peer.give(put(A, 1, 1))[0].flags, R, "it is forgotten");
+        assert_eq!(peer.host.tcp.accept(listener), Ok(None));
+        // The listener goes on.
+        peer.iss = peer.give(put(S, 0, 0)).remove(0).seq;
+        peer.give(put(A, 1, 1));
+        assert!(peer.host.tcp.accept(listener).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_listener_at_one_address_hears_no_other() {
+    let others = ["10.0.0.77", "fd00::77"];
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        let ours = peer.host.addrs[usize::from(v6)];
+        let other = others[usize::from(v6)].parse().unwrap();
+        let listen = |peer: &mut Peer, addr: core::net::IpAddr| {
+            let at = core::net::SocketAddr::new(addr, crate::tests::peer::PORT);
+            let zone = floodwall_base::IfIndex::default();
+            peer.host.tcp.listen(at, zone, 1500, &TcpSettings::default(), 4, 0).unwrap()
+        };
+        listen(&mut peer, other);
+        assert_eq!(peer.give(put(S, 0, 0))[0].flags, R | A);
+        let listener = listen(&mut peer, ours);
+        peer.iss = peer.give(put(S, 0, 0)).remove(0).seq;
+        peer.give(put(A, 1, 1));
+        assert!(peer.host.tcp.accept(listener).unwrap().is_some());
+    }
+}
+
+#[test]
 fn an_answer_that_acknowledges_another_syn_is_reset_and_ours_goes_on() {
     // RFC 9293 section 3.10.7.3, first check; section 3.5.1.
     let mut peer = Peer::new(false);

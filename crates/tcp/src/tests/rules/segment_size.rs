@@ -66,6 +66,41 @@ fn segments_with_sack_blocks_fill_the_path_and_do_not_exceed_it() {
     }
 }
 
+/// More than fits beside the blocks, and no more than fits without them: by the queue, with the
+/// call, and as a tail loss probe.
+#[test]
+fn sack_blocks_have_their_room_whichever_way_a_segment_is_sent() {
+    for (v6, timestamps) in [(false, false), (false, true), (true, false), (true, true)] {
+        let with_a_hole = || {
+            let (mut peer, id) = accepted(v6, timestamps);
+            text(&mut peer, timestamps, (101, 100), 1);
+            let whole = peer.write(id, &[7; 3000]);
+            assert_eq!(packet_len(v6, &whole[0]), 1500);
+            let ack = 1 + whole.iter().map(|out| out.data.len() as u32).sum::<u32>();
+            let rest = text(&mut peer, timestamps, (301, 100), ack);
+            let ack = ack + rest.iter().map(|out| out.data.len() as u32).sum::<u32>();
+            text(&mut peer, timestamps, (301, 100), ack);
+            (peer, id, whole[0].data.len() - 8)
+        };
+        for more in 0..=20 {
+            let (mut peer, id, room) = with_a_hole();
+            let queued = peer.write(id, &vec![7; room + more]);
+            assert_eq!(queued[0].data.len(), room, "{v6} {timestamps} {more}");
+            let (mut peer, id, room) = with_a_hole();
+            let at_once = peer.write_at_once(id, &vec![7; room + more]);
+            assert_eq!(at_once[0].data.len(), room, "{v6} {timestamps} {more}");
+        }
+        // The congestion window is full.
+        let (mut peer, id, room) = with_a_hole();
+        let sent = peer.write(id, &[7; 60_000]).len();
+        assert!(sent < 20, "{sent}");
+        let probe = peer.wait(Duration::from_millis(150));
+        assert_eq!(probe[0].data.len(), room, "{v6} {timestamps}");
+        let end = peer.ours(3001 + (sent * room) as u32);
+        assert_eq!(probe[0].seq, end, "new data");
+    }
+}
+
 /// What leaves at once, as runs.
 fn run(peer: &mut Peer) -> Vec<TcpOptionSet> {
     let (now, mut all) = (peer.now, vec![]);

@@ -214,6 +214,19 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
 }
 
 #[test]
+fn a_silent_peer_is_asked_after_two_hours_where_no_time_was_set() {
+    // RFC 9293 section 3.8.4 (MUST-28).
+    for v6 in [false, true] {
+        let settings =
+            TcpSettings { keepalive: Some(Keepalive::default()), ..TcpSettings::default() };
+        let (mut peer, _) = Peer::accepted(v6, &settings, MSS);
+        assert!(peer.wait(Duration::from_secs(2 * 3600 - 1)).is_empty());
+        let probes = peer.wait(Duration::from_secs(2));
+        assert_eq!((probes.len(), probes[0].seq), (1, peer.ours(0)));
+    }
+}
+
+#[test]
 fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
     // RFC 5482.
     let settings =
