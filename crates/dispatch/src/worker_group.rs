@@ -588,4 +588,6 @@ fn stand<E: Engine + Publish + 'static>(
 #[cfg(test)]
 mod credit;
 #[cfg(test)]
+mod full_ring;
+#[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ pub(super) fn wait_until(mut happened: impl FnMut() -> bool) {
 
 /// Sends back what arrives, by the interface on which it came. What it does besides is in the
 /// destination port.
-struct Echo {
+pub(super) struct Echo {
     id: WorkerId,
     seen: u64,
     adopted: u64,
@@ -118,7 +118,7 @@ fn group<E: Engine + Publish + 'static>(
     (group, stop, steering, far)
 }
 
-fn echo(setting: &mut Setting<'_>) -> Result<Echo, String> {
+pub(super) fn echo(setting: &mut Setting<'_>) -> Result<Echo, String> {
     Ok(Echo { id: setting.worker, seen: 0, adopted: 0, kept: Vec::new() })
 }
 
