@@ -25,6 +25,7 @@ pub(crate) fn driver(room: u32) -> Option<PathBuf> {
 /// Fetches and builds; an error is the reason why lwIP is skipped.
 pub(crate) fn build(root: &Path) -> Result<(), String> {
     let folder = folder()?;
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let source = match std::env::var_os("FLOODWALL_LWIP") {
         Some(path) => PathBuf::from(path),
         None => fetch(&folder)?,

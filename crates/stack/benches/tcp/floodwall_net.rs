@@ -147,8 +147,11 @@ impl Net for FloodwallNet {
 
     fn connect(&mut self, port: u16) -> ConnectionId {
         self.opens_idle |= port != PORT;
-        let (settings, to) = (self.settings.clone(), SocketAddr::new(self.server.ip(), port));
-        self.at(Side::Client, |sockets| sockets.tcp_connect(to, &settings, 0).unwrap())
+        let Self { ends: [client, _], pool, nanos, settings, server, .. } = self;
+        let to = SocketAddr::new(server.ip(), port);
+        client.with(pool, *nanos, |stack, round| {
+            stack.sockets(round).tcp_connect(to, settings, 0).unwrap()
+        })
     }
 
     fn accept(&mut self) -> Option<ConnectionId> {

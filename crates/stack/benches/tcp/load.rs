@@ -137,6 +137,9 @@ pub(crate) struct Churn<N: Net> {
     net: N,
     at_once: usize,
     next: u64,
+    /// Those of a generation. Kept, so that none is allocated for each, as in lwIP's driver.
+    clients: Vec<N::Conn>,
+    servers: Vec<N::Conn>,
 }
 
 impl<N: Net> Churn<N> {
@@ -146,12 +149,14 @@ impl<N: Net> Churn<N> {
         for n in 0..idle {
             open(&mut net, PORT + 1 + n as u16 % IDLE_PORTS);
         }
-        Self { net, at_once, next: 0 }
+        let [clients, servers] = [(); 2].map(|()| Vec::with_capacity(at_once));
+        Self { net, at_once, next: 0, clients, servers }
     }
 
     fn generation(&mut self) {
-        let Self { net, at_once, next } = self;
-        let clients: Vec<_> = (0..*at_once).map(|_| net.connect(PORT)).collect();
+        let Self { net, at_once, next, clients, servers } = self;
+        clients.clear();
+        clients.extend((0..*at_once).map(|_| net.connect(PORT)));
         net.turn();
         for (n, client) in clients.iter().enumerate() {
             let message = [(*next + n as u64).to_le_bytes(); MESSAGE / 8];
@@ -159,9 +164,9 @@ impl<N: Net> Churn<N> {
         }
         net.turn();
         let mut read = [0; MESSAGE];
-        let servers: Vec<_> = std::iter::from_fn(|| net.accept()).collect();
-        assert_eq!(servers.len(), *at_once, "all have opened");
-        for server in &servers {
+        servers.clear();
+        servers.extend((0..*at_once).map(|_| net.accept().expect("all have opened")));
+        for server in servers.iter() {
             assert_eq!(net.recv(Side::Server, *server, &mut read), Some(MESSAGE));
             assert_eq!(net.send(Side::Server, *server, &read), MESSAGE);
         }
@@ -173,7 +178,7 @@ impl<N: Net> Churn<N> {
             net.close(Side::Client, *client);
         }
         net.turn();
-        for server in &servers {
+        for server in servers.iter() {
             assert_eq!(net.recv(Side::Server, *server, &mut read), Some(0));
             net.close(Side::Server, *server);
         }
