@@ -340,6 +340,8 @@ pub const TCP_CHALLENGES_PER_SECOND: u32 = 5;
 pub const TCP_MSS_FLOOR: u16 = 88;
 /// Pairs of addresses between which TCP segments pass without the network layer's questions.
 pub const TCP_ADMITTED_ENDS: usize = 8;
+/// Flows of TCP that are found without a hash: the last ones, in a direct-mapped table.
+pub const TCP_RECENT_FLOWS: usize = 2048;
 /// Records of TIME-WAIT of one shard, by default.
 pub const TCP_TIME_WAITS: usize = 16_384;
 /// Holes in what one TCP connection has received, plus one: losses of a large window.

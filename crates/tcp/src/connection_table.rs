@@ -33,7 +33,7 @@ use floodwall_syncache::{
 
 use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
 use crate::delayed_ack::DelayedAcks;
-use crate::demux::ConnectionTableIndex;
+use crate::demux::{ConnectionTableIndex, RecentFlows};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::flow_credit::FlowCredits;
@@ -166,6 +166,8 @@ pub struct ConnectionTable<H = SynCache> {
     pub(crate) places: Vec<Slot>,
     free: Vec<u32>,
     pub(crate) demux: ConnectionTableIndex,
+    /// The flows that were found last.
+    recent: Box<RecentFlows>,
     /// The local ports with connections.
     ports: PortCounts,
     /// The key of flow hashes, shared with the half-open connections.
@@ -239,6 +241,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             places: Vec::with_capacity(max),
             free: Vec::with_capacity(max),
             demux: ConnectionTableIndex::new(max),
+            recent: RecentFlows::new(),
             ports: PortCounts::default(),
             flow_key: half_open.flow_key(),
             credits: FlowCredits::new(
@@ -369,12 +372,25 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The same where it is not that of the previous segment.
     #[inline(never)]
     fn find_other(&mut self, flow: FlowKey) -> Result<u32, u64> {
-        if self.hashed.0 != flow {
-            self.hashed = (flow, self.hash(&flow));
+        if let Some(place) = self.recent.propose(&flow)
+            && self.at(place).is_some_and(|it| it.flow == flow && it.state() != TcpState::Closed)
+        {
+            self.prefetch(place);
+            return Ok(place);
+        }
+        self.find_by_hash(&flow)
+    }
+
+    /// The same of a flow that was not among those found last.
+    #[inline(never)]
+    fn find_by_hash(&mut self, flow: &FlowKey) -> Result<u32, u64> {
+        if self.hashed.0 != *flow {
+            self.hashed = (*flow, self.hash(flow));
         }
         let hash = self.hashed.1;
         self.half_open.prefetch(hash);
-        let found = self.find_hashed(&flow, hash).ok_or(hash)?;
+        let found = self.find_hashed(flow, hash).ok_or(hash)?;
+        self.recent.note(flow, found);
         self.prefetch(found);
         Ok(found)
     }
@@ -506,6 +522,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         // Its next segment is looked up by it.
         self.hashed = (*flow, hash);
         self.demux.enter(hash, index);
+        self.recent.note(flow, index);
         self.ports.enter(flow.local.port);
         self.memory.join(index, flow.remote.ip());
         Some(index)

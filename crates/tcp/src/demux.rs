@@ -6,11 +6,18 @@
 //! touches two cache lines. Invariant: a place is in the chain of its hash, once, from
 //! [`ConnectionTableIndex::enter`] to [`ConnectionTableIndex::leave`].
 //!
+//! Beside it is a small direct-mapped cache of the flows that were found last, by a mix of their
+//! ports and addresses without a key ([`RecentFlows`]): where some dozens of connections take
+//! turns, a segment is not hashed at all. It only proposes a place, of which the caller compares
+//! the flow.
+//!
 //! # Under flood
 //! Unverified sources cause look-ups only. The table grows with connections, which are proven or
 //! our own, up to `TCP_CONNECTIONS_MAX`, and all memory is allocated at the start. Worst work: the
 //! longest chain, which cannot be made longer than random without the key (there are as many heads
 //! as places).
+
+use floodwall_base::{FlowKey, limits};
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -21,6 +28,56 @@ const OUTSIDE_TABLE: u32 = u32::MAX - 1;
 struct DemuxLink {
     hash: u32,
     next: u32,
+}
+
+/// A flow that was found, as its mix and its place.
+#[derive(Clone, Copy, Debug)]
+struct RecentFlow {
+    tag: u32,
+    place: u32,
+}
+
+/// The places of flows that were found last. Only flows of connections are noted, so that invented
+/// sources change nothing; with a connection of its own a peer may displace a neighbour of its
+/// entry, whose segments are hashed then.
+#[derive(Debug)]
+pub(crate) struct RecentFlows([RecentFlow; limits::TCP_RECENT_FLOWS]);
+
+impl RecentFlows {
+    /// None yet; allocated now.
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self([RecentFlow { tag: 0, place: NONE }; limits::TCP_RECENT_FLOWS]))
+    }
+
+    /// The entry of a flow, and what distinguishes it there. All of a peer's connections to one
+    /// port differ in the ports, which are mixed into the bits of both.
+    #[inline(always)]
+    fn entry_of(flow: &FlowKey) -> (usize, u32) {
+        let low = |addr: &core::net::Ipv6Addr| {
+            let octets = addr.octets();
+            octets.last_chunk().map_or(0, |low| u64::from_ne_bytes(*low))
+        };
+        let ports = u64::from(flow.local.port) << 16 | u64::from(flow.remote.port);
+        let addrs = low(&flow.remote.addr).rotate_left(17) ^ low(&flow.local.addr);
+        let mixed = (addrs ^ ports).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed >> 48) as usize % limits::TCP_RECENT_FLOWS, (mixed >> 16) as u32)
+    }
+
+    /// Where a flow's connection probably is.
+    #[inline(always)]
+    pub(crate) fn propose(&self, flow: &FlowKey) -> Option<u32> {
+        let (at, tag) = Self::entry_of(flow);
+        self.0.get(at).filter(|entry| entry.tag == tag).map(|entry| entry.place)
+    }
+
+    /// Notes where it is.
+    #[inline]
+    pub(crate) fn note(&mut self, flow: &FlowKey, place: u32) {
+        let (at, tag) = Self::entry_of(flow);
+        if let Some(entry) = self.0.get_mut(at) {
+            *entry = RecentFlow { tag, place };
+        }
+    }
 }
 
 /// The hash table from flows to places.
@@ -151,6 +208,28 @@ mod tests {
         assert!((0..1000).step_by(3).all(|n| !demux.leave(n)), "removed already");
         assert!((0..1000).all(|n| find(&demux, n).is_some() == (n % 3 != 0)));
         assert_eq!(demux.len(), 666);
+    }
+
+    #[test]
+    fn a_flow_that_was_noted_is_proposed_until_another_takes_its_entry() {
+        let mut recent = RecentFlows::new();
+        assert_eq!(recent.propose(&flow(1)), None);
+        for n in 0..50_000 {
+            recent.note(&flow(n), n);
+            assert_eq!(recent.propose(&flow(n)), Some(n));
+            let other = FlowKey { zone: IfIndex(1), ..flow(n) };
+            // The zone is compared by the caller.
+            assert_eq!(recent.propose(&other), Some(n));
+        }
+        let of = |all: &mut dyn Iterator<Item = u32>| {
+            let mut recent = RecentFlows::new();
+            let all: Vec<u32> = all.collect();
+            all.iter().for_each(|n| recent.note(&flow(*n), *n));
+            all.iter().filter(|n| recent.propose(&flow(**n)) == Some(**n)).count()
+        };
+        // Ports of one peer, and one port of many peers: few displace each other.
+        assert!(of(&mut (0..256)) >= 220);
+        assert!(of(&mut (0..256).map(|n| n << 8)) >= 220);
     }
 
     #[test]

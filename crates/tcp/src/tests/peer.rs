@@ -78,6 +78,8 @@ pub(super) struct Peer {
     pub(super) iss: u32,
     pub(super) port: u16,
     pub(super) peer_port: u16,
+    /// The IPv6 address of the peer.
+    pub(super) peer_v6: IpAddr,
     pub(super) out: Vec<Out>,
     pub(super) dropped: Option<DropReason>,
     /// The MTU of the path, which no segment exceeds.
@@ -93,12 +95,13 @@ impl Peer {
         let now = Instant::from_nanos(5_000_000_000);
         let host = Host::new(77, 1, config, now);
         let (port, peer_port) = (PORT, PEER_PORT);
-        Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None, mtu: 1500 }
+        let (peer_v6, out) = ("fd00::9".parse().unwrap(), vec![]);
+        Self { host, now, v6, iss: 0, port, peer_port, peer_v6, out, dropped: None, mtu: 1500 }
     }
 
     fn addrs(&self) -> (IpAddr, IpAddr) {
-        let peer = if self.v6 { "fd00::9" } else { "10.0.0.9" };
-        (self.host.addrs[usize::from(self.v6)], peer.parse().unwrap())
+        let peer = if self.v6 { self.peer_v6 } else { IpAddr::from([10, 0, 0, 9]) };
+        (self.host.addrs[usize::from(self.v6)], peer)
     }
 
     pub(super) fn flow(&self) -> FlowKey {

@@ -341,3 +341,41 @@ fn a_window_never_promises_what_is_then_refused_for_any_segment_sizes() {
         }
     }
 }
+
+/// Two peers whose addresses differ in the upper half alone share an entry of the flows that were
+/// found last: each segment still gets to its own connection, and a new one to a place's next.
+#[test]
+fn flows_that_are_looked_for_in_one_place_are_told_apart() {
+    let mut peer = Peer::new(true);
+    let listener = peer.listen(&TcpSettings::default(), 4);
+    let addrs = ["fd00::9", "fd01::9"].map(|addr| addr.parse().unwrap());
+    let ends = addrs.map(|addr| {
+        peer.peer_v6 = addr;
+        let id = peer.handshake(listener, TcpOptionSet::NONE);
+        (addr, id, peer.iss)
+    });
+    let mut out = [0; 8];
+    for round in 0..4_u32 {
+        for (addr, id, iss) in ends {
+            (peer.peer_v6, peer.iss) = (addr, iss);
+            let text = addr.to_string();
+            let seq = 1 + round * text.len() as u32;
+            peer.give(put(A, seq, 1).data(text.as_bytes()));
+            let n = peer.host.tcp.recv(id, &mut out, peer.now).unwrap();
+            assert_eq!(&out[..n], text.as_bytes(), "round {round}");
+        }
+    }
+    // The first one is reset, and its place is another's.
+    (peer.peer_v6, peer.iss) = (addrs[0], ends[0].2);
+    peer.give(put(R, 1 + 4 * 7, 0));
+    let now = peer.now;
+    let (tcp, lend) = peer.host.lend(now);
+    tcp.close(&lend, ends[0].1).unwrap();
+    peer.peer_port += 1;
+    let id = peer.handshake(listener, TcpOptionSet::NONE);
+    assert_eq!(id.index(), ends[0].1.index(), "the place is used again");
+    peer.peer_port -= 1;
+    let answer = peer.give(put(A, 1 + 4 * 7, 1).data(b"late"));
+    assert_eq!(answer[0].flags, R, "nothing is left of the first connection");
+    assert_eq!(peer.host.tcp.readable(id), Ok(0));
+}
