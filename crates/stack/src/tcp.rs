@@ -158,7 +158,9 @@ impl Stack {
         match verdict {
             None if ended.is_none() => return,
             None => {}
-            Some(SegmentVerdict::Taken) => self.stats.outcomes.delivered += 1,
+            Some(SegmentVerdict::Taken | SegmentVerdict::Replied) => {
+                self.stats.outcomes.delivered += 1;
+            }
             Some(SegmentVerdict::Answered(transmit)) => {
                 self.stats.outcomes.delivered += 1;
                 answer = Some(transmit);

@@ -4,6 +4,8 @@
 //! 3.10.7.1), unless it is one. Invariant: a passive connection is made only from a [`Proven`] of
 //! `syncache` (decision E22).
 
+use core::num::NonZeroU8;
+
 use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{
@@ -19,11 +21,10 @@ use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::mss::announced_mss;
 use crate::output::assemble;
 use crate::segment::{ResetSegment, Segment};
-use crate::settings::TcpSettings;
 use crate::syn_said::SynKept;
 use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
 use crate::timestamps::TimestampClock;
-use crate::transmit::Transmit;
+use crate::transmit::{OutgoingSegment, SegmentMarks, Transmit};
 
 /// The answer to an ACK that proves no handshake, as one value, so that the verdict is built in one
 /// place.
@@ -40,6 +41,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         (iface, mtu): (IfIndex, u32),
         segment: &Segment,
         packet: (PacketBuf, usize),
+        reply: Option<&mut Option<OutgoingSegment>>,
     ) -> SegmentVerdict {
         if !self.time_waits.is_empty()
             && let Some(verdict) = self.in_time_wait(lend, (flow, hash), iface, segment)
@@ -50,7 +52,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return refused(flow, segment);
         };
         match SegmentKind::of(segment.flags.0) {
-            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), mtu, segment),
+            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), mtu, segment, reply),
             SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
                 Ok(index) => self.segment_at(lend, index, segment, packet, None),
                 Err(Unproven::Reset) => refused(flow, segment),
@@ -74,6 +76,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         (flow, hash): (&FlowKey, u64),
         mtu: u32,
         segment: &Segment,
+        reply: Option<&mut Option<OutgoingSegment>>,
     ) -> SegmentVerdict {
         let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
         let options = &segment.options;
@@ -91,10 +94,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
-            (Some(answer), _) => match self.syn_ack_of(lend, Some(listener), answer, mtu) {
-                Some(transmit) => SegmentVerdict::Answered(transmit),
-                None => SegmentVerdict::Dropped(DropReason::NoBuffer),
-            },
+            (Some(answer), _) => {
+                match (self.syn_ack_of(lend, Some(listener), answer, mtu), reply) {
+                    (Some(segment), Some(reply)) => {
+                        *reply = Some(segment);
+                        SegmentVerdict::Replied
+                    }
+                    (Some(segment), None) => SegmentVerdict::Answered(segment.between(flow)),
+                    (None, _) => SegmentVerdict::Dropped(DropReason::NoBuffer),
+                }
+            }
             (None, floodwall_syncache::SynAnswer::Refused(SynRefusal::NoListener)) => {
                 refused(flow, segment)
             }
@@ -113,7 +122,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         mtu: u32,
     ) -> Option<Transmit> {
         let listener = self.listeners.lookup(&answer.flow, answer.flow.zone);
-        self.syn_ack_of(lend, listener, answer, mtu)
+        let segment = self.syn_ack_of(lend, listener, answer, mtu)?;
+        Some(segment.between(&answer.flow))
     }
 
     /// The packet of a SYN-ACK, with its listener's IP header fields.
@@ -123,7 +133,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         listener: Option<u32>,
         answer: &SynAck,
         mtu: u32,
-    ) -> Option<Transmit> {
+    ) -> Option<OutgoingSegment> {
         let settings = listener.and_then(|listener| self.listeners.of_new(listener));
         let settings = settings.map(|(settings, _)| settings);
         let of_path = |_| {
@@ -131,7 +141,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
             settings.map_or(mss, |settings| settings.wanted_mss(mss))
         };
         let mss = if mtu == 0 { answer.mss } else { answer.mss.map(of_path) };
-        syn_ack_packet(lend, &SynAck { mss, ..*answer }, settings.map(HandshakeHeader::of))
+        let packet = syn_ack_packet(lend, answer, mss)?;
+        let marks = settings.map_or_else(SegmentMarks::default, |settings| SegmentMarks {
+            hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
+            traffic_class: settings.traffic_class,
+            ..SegmentMarks::default()
+        });
+        Some(OutgoingSegment { packet, marks })
     }
 
     /// Processes a segment that may prove a handshake; if it does, its connection is created, to
@@ -282,24 +298,14 @@ fn refused(flow: &FlowKey, segment: &Segment) -> SegmentVerdict {
     }
 }
 
-/// The IP header fields to set: a hop limit, and a traffic class.
-#[derive(Clone, Copy)]
-struct HandshakeHeader(Option<u8>, u8);
-
-impl HandshakeHeader {
-    const fn of(settings: &TcpSettings) -> Self {
-        Self(settings.hop_limit, settings.traffic_class)
-    }
-}
-
-/// The packet of a SYN-ACK, with its listener's header fields.
+/// The packet of a SYN-ACK with this MSS.
 fn syn_ack_packet(
     lend: &mut TcpContext<'_>,
     answer: &SynAck,
-    header: Option<HandshakeHeader>,
-) -> Option<Transmit> {
+    mss: Option<u16>,
+) -> Option<PacketBuf> {
     let options = TcpOptionSet {
-        mss: answer.mss,
+        mss,
         window_scale: answer.window_scale,
         sack_permitted: answer.sack,
         timestamps: answer.timestamp.map(|(value, echo)| Timestamps { value, echo }),
@@ -308,9 +314,7 @@ fn syn_ack_packet(
     let ecn = if answer.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
     let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
     let flow = &answer.flow;
-    let transmit = plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)?;
-    let HandshakeHeader(hop_limit, traffic_class) = header.unwrap_or(HandshakeHeader(None, 0));
-    Some(Transmit { hop_limit, traffic_class, ..transmit })
+    plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)
 }
 
 fn time_wait_ack(lend: &mut TcpContext<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {
@@ -319,7 +323,8 @@ fn time_wait_ack(lend: &mut TcpContext<'_>, flow: &FlowKey, record: &TimeWait) -
         .map(|(clock, recent)| Timestamps { value: clock.value(lend.now), echo: recent.echo() });
     let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
     let seqs = (record.snd_nxt, record.rcv_nxt);
-    plain(lend, flow, seqs, TcpFlags::ACK, record.window, &options)
+    let packet = plain(lend, flow, seqs, TcpFlags::ACK, record.window, &options)?;
+    Some(Transmit::of(packet, flow))
 }
 
 /// A segment without text that belongs to no connection.
@@ -330,7 +335,7 @@ fn plain(
     flags: TcpFlags,
     window: u16,
     options: &TcpOptionSet,
-) -> Option<Transmit> {
+) -> Option<PacketBuf> {
     let fields = TcpFields {
         src_port: flow.local.port,
         dst_port: flow.remote.port,
@@ -342,5 +347,5 @@ fn plain(
     };
     let packet = assemble(lend.pool, flow, &fields, options, None, false)?;
     lend.counters.count(Counter::TcpOutSegs);
-    Some(Transmit::of(packet, flow))
+    Some(packet)
 }

@@ -50,6 +50,9 @@ pub enum SegmentVerdict {
     Taken,
     /// This answer is to be sent.
     Answered(Transmit),
+    /// No connection accepted it; the answer is in the `reply` of
+    /// [`ConnectionTable::input_replying`].
+    Replied,
     /// It was dropped, for a reason that the caller counts.
     Dropped(DropReason),
     /// It matches nothing: the caller counts the reason, and may answer with the reset, within its
@@ -78,7 +81,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// Processes a segment that was read, as [`ConnectionTable::input`] does; `link` is where it
     /// arrived and the MTU on the way back. An acknowledgment that is due at once, where nothing
-    /// else is, is returned in `reply`, and no list is touched.
+    /// else is, is returned in `reply`, and no list is touched; so is the answer to a SYN.
     #[inline]
     pub fn input_replying(
         &mut self,
@@ -144,7 +147,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let index = match self.find_again(flow) {
             Ok(index) => index,
             Err(hash) => {
-                return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
+                return self.unclaimed(lend, (flow, hash), link, segment, (packet, text), reply);
             }
         };
         let is_listened = segment.has(TcpFlags::SYN)
@@ -156,7 +159,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             self.settle(index, lend.now);
             let hash = self.hash(flow);
-            return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
+            return self.unclaimed(lend, (flow, hash), link, segment, (packet, text), reply);
         }
         self.segment_at(lend, index, segment, (packet, text), reply)
     }

@@ -344,7 +344,7 @@ impl Cable {
                 let (src_addr, dst_addr) = (flying.dst_addr, flying.src_addr);
                 self.fly(Flying { to: 1 - flying.to, src_addr, dst_addr, bytes });
             }
-            SegmentVerdict::Taken | SegmentVerdict::Dropped(_) => {}
+            SegmentVerdict::Taken | SegmentVerdict::Replied | SegmentVerdict::Dropped(_) => {}
         }
     }
 

@@ -254,7 +254,7 @@ impl Peer {
         let verdict = tcp.input(&mut lend, &input, packet, &mut AccessCounters::default());
         self.dropped = None;
         let packet = match verdict {
-            SegmentVerdict::Taken => None,
+            SegmentVerdict::Taken | SegmentVerdict::Replied => None,
             SegmentVerdict::Answered(transmit) => Some(transmit.packet),
             SegmentVerdict::Dropped(reason) => {
                 self.dropped = Some(reason);
