@@ -252,8 +252,11 @@ impl ListenerTable {
     /// Whether there is a listener at this address and port, or at all addresses.
     pub(crate) fn holds(&self, local: Endpoint, port: u16) -> bool {
         let end = Endpoint { port, ..local };
-        self.on_port(port)
-            .any(|(_, other)| other.any != WildcardListeners::Address || other.local == end)
+        // The set is small, and mostly answers for a port that was drawn.
+        self.heard.has(port)
+            && self
+                .on_port(port)
+                .any(|(_, other)| other.any != WildcardListeners::Address || other.local == end)
     }
 
     /// The settings and the owner of a listener's connections.

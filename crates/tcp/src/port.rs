@@ -25,7 +25,7 @@ pub(crate) fn pick(
     if count == 0 {
         return None;
     }
-    let port_at = |n: u64| first.wrapping_add((n % count) as u16);
+    let port_at = |n: u64| first.wrapping_add(n as u16);
     let mut suits = |port: &u16| *port != 0 && suits(*port);
     for _ in 0..PORT_ATTEMPTS {
         let port = port_at(random.below(count));
@@ -34,7 +34,7 @@ pub(crate) fn pick(
         }
     }
     let start = random.below(count);
-    (start..start + count).map(port_at).find(suits)
+    (start..count).chain(0..start).map(port_at).find(suits)
 }
 
 #[cfg(test)]

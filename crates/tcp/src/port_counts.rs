@@ -5,36 +5,49 @@
 
 use floodwall_base::PortSet;
 
-/// The number of connections per local port. Each change costs a load and a store; memory is
-/// touched only for ports in use.
+/// The number of connections per local port. Of a port with one connection, as those that are drawn
+/// for active opens have mostly, only the two sets are touched: they fit a cache.
 #[derive(Debug)]
 pub(crate) struct PortCounts {
-    counts: Box<[u32]>,
+    /// Connections beyond the first one.
+    others: Box<[u32]>,
     set: PortSet,
+    /// The ports with more than one.
+    many: PortSet,
 }
 
 impl Default for PortCounts {
     fn default() -> Self {
-        Self { counts: vec![0; 1 << 16].into(), set: PortSet::default() }
+        let [set, many] = [PortSet::default(), PortSet::default()];
+        Self { others: vec![0; 1 << 16].into(), set, many }
     }
 }
 
 impl PortCounts {
     /// Increments the count of this port.
     pub(crate) fn enter(&mut self, port: u16) {
-        self.change(port, 1);
+        if self.set.has(port) {
+            self.change_others(port, 1);
+        } else {
+            self.set.set(port, true);
+        }
     }
 
     /// Decrements the count of this port.
     pub(crate) fn leave(&mut self, port: u16) {
-        self.change(port, -1);
+        if self.many.has(port) {
+            self.change_others(port, -1);
+        } else {
+            self.set.set(port, false);
+        }
     }
 
-    fn change(&mut self, port: u16, by: i32) {
-        let Some(count) = self.counts.get_mut(usize::from(port)) else { return };
-        *count = count.saturating_add_signed(by);
-        if *count == u32::from(by > 0) {
-            self.set.set(port, by > 0);
+    #[inline(never)]
+    fn change_others(&mut self, port: u16, by: i32) {
+        let Some(others) = self.others.get_mut(usize::from(port)) else { return };
+        let before = core::mem::replace(others, others.saturating_add_signed(by));
+        if before == 0 || *others == 0 {
+            self.many.set(port, *others > 0);
         }
     }
 
