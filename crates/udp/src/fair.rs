@@ -114,6 +114,8 @@ impl ShareDemand {
 pub struct FairShare {
     sketch: PrefixSketch,
     tick: u64,
+    /// From when and until when that is the tick.
+    lasts: (Instant, Instant),
     is_on: bool,
 }
 
@@ -121,7 +123,8 @@ impl FairShare {
     /// For all sockets of a shard: 768 KiB.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
-        Self { sketch: PrefixSketch::new(key, GRANT_TICK), tick: 0, is_on: true }
+        let lasts = (Instant::ORIGIN, Instant::ORIGIN);
+        Self { sketch: PrefixSketch::new(key, GRANT_TICK), tick: 0, lasts, is_on: true }
     }
 
     /// Switches it off or on: while it is off, every datagram has its share.
@@ -129,10 +132,20 @@ impl FairShare {
         self.is_on = is_on;
     }
 
-    /// What happens next happens at `now`: a round begins.
+    /// What happens next happens at `now`: a round begins. A tick is found by a division, which
+    /// rounds without a datagram would pay for as well: once for each tick.
     #[inline]
-    pub const fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant) {
+        if now < self.lasts.0 || now >= self.lasts.1 {
+            self.find_tick(now);
+        }
+    }
+
+    #[cold]
+    fn find_tick(&mut self, now: Instant) {
         self.tick = self.sketch.tick_of(now);
+        let begins = Instant::from_nanos(self.tick.saturating_mul(GRANT_TICK.as_nanos() as u64));
+        self.lasts = (begins, begins + GRANT_TICK);
     }
 
     /// Whether a socket with so many of its bytes used needs shares at all. A compare.

@@ -234,3 +234,13 @@ fn a_socket_that_is_nearly_empty_counts_nothing() {
     assert_eq!(fair.sketch.look(places, 0).granted, [0.0; 2]);
     assert_eq!((demand.asked, demand.granted), (0.0, 0.0));
 }
+
+#[test]
+fn the_tick_is_that_of_the_round_also_where_time_goes_back() {
+    let (mut fair, _) = share();
+    for ms in [0, 1, 49, 50, 51, 149, 150, 20_000, 20_049, 20_050, 100, 99, 0] {
+        let now = Instant::from_nanos(ms * 1_000_000);
+        fair.begin(now);
+        assert_eq!(fair.tick, fair.sketch.tick_of(now), "{ms} ms");
+    }
+}
