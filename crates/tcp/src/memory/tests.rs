@@ -338,3 +338,22 @@ fn a_search_in_vain_is_the_last_of_its_round_unless_too_much_is_held() {
     assert!(memory.is_exceeded());
     assert_eq!(memory.next_victim(at(5002)), Some(0));
 }
+
+#[test]
+fn a_place_that_is_anothers_begins_with_nothing_of_the_one_before() {
+    // With the end of the one before told, and without: shares for two, and many peers in turn.
+    for is_told in [true, false] {
+        let mut memory = ConnectionMemory::new(64 * MEGABYTE, 2, HashKey::new(1, 2));
+        for n in 0..100 {
+            memory.join(0, peer(n));
+            memory.note(0, HALF_FLOOR + 1, at(0));
+            assert_eq!(memory.held(), u64::from(HALF_FLOOR + 1), "{n}");
+            assert_eq!(memory.shares.held_by(ALL_SHARES, peer(n)), memory.held(), "{n}");
+            assert_eq!(memory.shares.prefixes(ALL_SHARES), 1, "{n}");
+            if is_told {
+                memory.quit(0);
+                assert_eq!((memory.held(), memory.shares.prefixes(ALL_SHARES)), (0, 0), "{n}");
+            }
+        }
+    }
+}
