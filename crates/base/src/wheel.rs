@@ -193,6 +193,13 @@ impl TimerWheel {
         if self.next.as_nanos() == Instant::FAR.as_nanos() { None } else { Some(self.next) }
     }
 
+    /// The same as a time; [`Instant::FAR`] where there is none.
+    #[must_use]
+    #[inline]
+    pub const fn works_at(&self) -> Instant {
+        self.next
+    }
+
     /// Finds out when there is work next. Costs eight loads at most.
     #[inline]
     fn plan(&mut self) {

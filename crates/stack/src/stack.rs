@@ -221,8 +221,17 @@ impl Stack {
         if self.parts_mark.is_set() {
             self.note_deadline_of_parts();
         }
-        let mut first = self.parts_deadline.get();
+        let first = self.parts_deadline.get();
         debug_assert_eq!(first, self.deadline_of_parts(), "a change was not seen");
+        let ShardContext { remote, drain, role, .. } = &self.shard;
+        // One branch for what a stack alone has not.
+        let has_others = remote.is_some() | drain.is_some() | matches!(role, Role::Control(_));
+        if has_others { self.deadline_with_others(first) } else { first }
+    }
+
+    /// The earlier of `first` and what programs on other threads, a drain and other shards need.
+    #[inline(never)]
+    fn deadline_with_others(&self, mut first: Instant) -> Instant {
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
         or(self.shard.remote.as_ref().and_then(|remote| remote.deadline()));
         or(self.drain_deadline());

@@ -557,8 +557,10 @@ impl Stack {
         spent
     }
 
-    pub(crate) fn tcp_deadline(&self) -> Option<Instant> {
-        self.tcp.as_ref()?.set.deadline()
+    /// When connections have timed work; [`Instant::FAR`] where there is none.
+    #[inline(always)]
+    pub(crate) fn tcp_deadline(&self) -> Instant {
+        self.tcp.as_ref().map_or(Instant::FAR, |tcp| tcp.set.works_at())
     }
 
     /// Delivers an ICMP error that quotes a segment of ours; returns what became of it.

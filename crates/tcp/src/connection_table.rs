@@ -748,11 +748,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The latest time at which [`ConnectionTable::work`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let first = (self.timers.deadline())
-            .min(self.time_waits.deadline().unwrap_or(Instant::FAR))
+        Some(self.works_at()).filter(|first| *first != Instant::FAR)
+    }
+
+    /// The same as a time; [`Instant::FAR`] where there is none.
+    #[must_use]
+    #[inline]
+    pub fn works_at(&self) -> Instant {
+        (self.timers.deadline())
+            .min(self.time_waits.due())
             .min(self.half_open.deadline())
-            .min(self.delayed.first_at());
-        (first != Instant::FAR).then_some(first)
+            .min(self.delayed.first_at())
     }
 
     /// The next connection of this owner with an event.

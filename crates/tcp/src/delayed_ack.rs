@@ -32,8 +32,8 @@ pub(crate) struct DelayedAcks {
     list: IndexLists,
     /// The deadline of each; [`Instant::FAR`] where none is pending.
     at: Box<[Instant]>,
-    /// How many are in the lists.
-    listed: u32,
+    /// The earliest deadline in the lists; [`Instant::FAR`] where they are empty.
+    listed_at: Instant,
     /// The one that was set last, unless it is a quick one or was cleared: it is in no list, so
     /// that one which an answer cancels at once costs no list operation. And its deadline;
     /// [`Instant::FAR`] where there is none.
@@ -49,7 +49,7 @@ impl DelayedAcks {
     pub(crate) fn new(places: usize) -> Self {
         let at = vec![Instant::FAR; places].into();
         let (newest, newest_at) = (NO_PLACE, Instant::FAR);
-        Self { list: IndexLists::new(places, 2), at, listed: 0, newest, newest_at }
+        Self { list: IndexLists::new(places, 2), at, listed_at: Instant::FAR, newest, newest_at }
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
@@ -77,35 +77,35 @@ impl DelayedAcks {
             (self.newest, self.newest_at) = (NO_PLACE, Instant::FAR);
         } else if before != Instant::FAR {
             self.list.unlink(place);
-            self.listed -= 1;
         }
         if at == AT_ONCE {
             self.list.push_back(QUICK_LIST, place);
-            self.listed += 1;
         } else if at != Instant::FAR {
             if self.newest != NO_PLACE {
                 self.list.push_back(DELAYED_LIST, self.newest);
-                self.listed += 1;
             }
             (self.newest, self.newest_at) = (place, at);
         }
+        let first = self.first_listed().and_then(|place| self.at.get(place as usize));
+        self.listed_at = first.copied().unwrap_or(Instant::FAR);
+    }
+
+    /// The first of those in the lists.
+    #[inline]
+    fn first_listed(&self) -> Option<u32> {
+        self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST))
     }
 
     /// The first of all: those in the lists are older than the newest.
     #[inline]
     fn first(&self) -> Option<u32> {
-        let listed = self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST));
-        listed.or((self.newest != NO_PLACE).then_some(self.newest))
+        self.first_listed().or((self.newest != NO_PLACE).then_some(self.newest))
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
-        if self.listed == 0 {
-            return self.newest_at;
-        }
-        let first = self.first().and_then(|place| self.at.get(place as usize));
-        first.copied().unwrap_or(Instant::FAR)
+        self.listed_at.min(self.newest_at)
     }
 
     /// Removes one that is due.
@@ -128,20 +128,23 @@ mod tests {
     fn one_that_an_answer_cancels_touches_no_list() {
         let mut acks = DelayedAcks::new(4);
         acks.set(1, at(40));
-        assert_eq!((acks.listed, acks.first_at()), (0, at(40)));
+        assert_eq!((acks.listed_at, acks.first_at()), (Instant::FAR, at(40)));
         acks.set(1, Instant::FAR);
-        assert_eq!((acks.listed, acks.first_at(), acks.first()), (0, Instant::FAR, None));
+        assert_eq!(acks.listed_at, Instant::FAR);
+        assert_eq!((acks.first_at(), acks.first()), (Instant::FAR, None));
         // The next one puts it into the list, and neither is forgotten.
         acks.set(1, at(50));
         acks.set(2, at(51));
-        assert_eq!((acks.listed, acks.first_at()), (1, at(50)));
+        assert_eq!((acks.listed_at, acks.first_at()), (at(50), at(50)));
         acks.set(1, Instant::FAR);
-        assert_eq!((acks.listed, acks.first_at(), acks.first()), (0, at(51), Some(2)));
+        assert_eq!(acks.listed_at, Instant::FAR);
+        assert_eq!((acks.first_at(), acks.first()), (at(51), Some(2)));
         // It becomes a quick one, and waits again.
         acks.set(2, AT_ONCE);
-        assert_eq!((acks.listed, acks.first_at()), (1, AT_ONCE));
+        assert_eq!((acks.listed_at, acks.first_at()), (AT_ONCE, AT_ONCE));
         acks.set(2, at(60));
-        assert_eq!((acks.listed, acks.first_at(), acks.pop_due(at(59))), (0, at(60), None));
+        assert_eq!(acks.listed_at, Instant::FAR);
+        assert_eq!((acks.first_at(), acks.pop_due(at(59))), (at(60), None));
         assert_eq!((acks.pop_due(at(60)), acks.first_at()), (Some(2), Instant::FAR));
     }
 

@@ -71,7 +71,7 @@ impl PlaceTimers {
         if self.newest_at <= now {
             self.release_newest();
         }
-        if self.wheel.deadline().is_none_or(|at| now < at) {
+        if now < self.wheel.works_at() {
             return None;
         }
         self.wheel.pop_due(now, units)
@@ -80,7 +80,7 @@ impl PlaceTimers {
     /// When [`PlaceTimers::pop_due`] has work at the earliest; [`Instant::FAR`] where none is set.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        self.wheel.deadline().unwrap_or(Instant::FAR).min(self.newest_at)
+        self.wheel.works_at().min(self.newest_at)
     }
 }
 

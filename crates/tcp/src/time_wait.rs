@@ -25,10 +25,10 @@ use crate::port_counts::PortCounts;
 use crate::segment::Segment;
 use crate::timestamps::{RecentTimestamp, TimestampClock};
 
+/// Which part of its time a record may stay longer, until others have expired as well.
+const EXPIRY_DIVISOR: u32 = 128;
 /// The list of all records, oldest first.
 const BY_AGE: u32 = 0;
-/// The list of free records.
-const FREE_LIST: u32 = 1;
 
 /// The record of a closed connection.
 #[derive(Clone, Copy, Debug)]
@@ -126,10 +126,13 @@ pub struct TimeWaits {
     entries: Box<[Option<TimeWaitEntry>]>,
     buckets: Box<[u32]>,
     lists: IndexLists,
+    /// Free records, the one that came free last on top: few are touched where few are in use.
+    free: Vec<u32>,
     key: HashKey,
     stay: Duration,
-    /// When the oldest record expires; [`Instant::FAR`] where there is none. Asked every turn.
-    oldest_expires: Instant,
+    /// When the oldest record is removed, a little after it has expired; [`Instant::FAR`] where
+    /// there is none. Asked every turn.
+    due: Instant,
     len: usize,
     ports: PortCounts,
 }
@@ -140,15 +143,14 @@ impl TimeWaits {
     #[must_use]
     pub fn new(capacity: usize, stay: Duration, key: HashKey) -> Self {
         let capacity = capacity.min(NONE as usize / 4);
-        let mut lists = IndexLists::new(capacity, 2);
-        (0..capacity as u32).for_each(|index| lists.push_back(FREE_LIST, index));
         Self {
             entries: vec![None; capacity].into(),
             buckets: vec![NONE; capacity.next_power_of_two()].into(),
-            lists,
+            lists: IndexLists::new(capacity, 1),
+            free: (0..capacity as u32).rev().collect(),
             key,
             stay,
-            oldest_expires: Instant::FAR,
+            due: Instant::FAR,
             len: 0,
             ports: PortCounts::default(),
         }
@@ -181,13 +183,13 @@ impl TimeWaits {
         if let Some(index) = self.find(flow, hash) {
             self.remove_at(index);
         }
-        let evicted = if self.lists.is_empty(FREE_LIST) {
+        let evicted = if self.free.is_empty() {
             let oldest = self.lists.first(BY_AGE)?;
             self.remove_at(oldest)
         } else {
             None
         };
-        let index = self.lists.pop_front(FREE_LIST)?;
+        let index = self.free.pop()?;
         let bucket = self.bucket_of(hash);
         let head = self.buckets.get_mut(bucket)?;
         let (expires, next) = (now + self.stay, *head);
@@ -195,7 +197,7 @@ impl TimeWaits {
         *head = index;
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
-        self.note_oldest();
+        self.due = self.due.min(expires + self.stay / EXPIRY_DIVISOR);
         self.len += 1;
         self.ports.enter(flow.local.port);
         evicted
@@ -322,17 +324,24 @@ impl TimeWaits {
         units
     }
 
-    /// When the oldest record expires.
+    /// When [`TimeWaits::expire`] is called next: a little after the oldest record has expired, so
+    /// that a call removes several. A record past its time does not count meanwhile.
     #[must_use]
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
-        (self.oldest_expires != Instant::FAR).then_some(self.oldest_expires)
+        (self.due != Instant::FAR).then_some(self.due)
+    }
+
+    /// The same as a time; [`Instant::FAR`] where there is no record.
+    #[inline]
+    pub(crate) const fn due(&self) -> Instant {
+        self.due
     }
 
     /// The order by age has changed, or what is in it.
     fn note_oldest(&mut self) {
         let oldest = self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest));
-        self.oldest_expires = oldest.map_or(Instant::FAR, |entry| entry.expires);
+        self.due = oldest.map_or(Instant::FAR, |it| it.expires + self.stay / EXPIRY_DIVISOR);
     }
 
     /// Removes a flow's record.
@@ -383,7 +392,8 @@ impl TimeWaits {
                 at = before.next;
             }
         }
-        self.lists.push_back(FREE_LIST, index);
+        self.lists.unlink(index);
+        self.free.push(index);
         self.note_oldest();
         self.len -= 1;
         Some(entry.flow)

@@ -89,10 +89,13 @@ impl Engine for Stack {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.shard.restless || self.may_transmit_more() || !self.burst.loopback.is_empty() {
+        // Asked every turn: one branch for what is rare.
+        let may_have_work =
+            self.shard.restless | self.burst.owes_segments | !self.burst.loopback.is_empty();
+        if may_have_work && self.has_work_now() {
             return Some(Instant::ORIGIN);
         }
-        let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));
+        let first = self.deadline_beside_tcp().min(self.tcp_deadline());
         (first != Instant::FAR).then_some(first)
     }
 
@@ -128,5 +131,13 @@ impl Engine for Stack {
 
     fn wants_changed(&self) -> u64 {
         crate::link::rx_filter::changed(self)
+    }
+}
+
+impl Stack {
+    /// Whether there is work that waits for no time.
+    #[inline(never)]
+    fn has_work_now(&self) -> bool {
+        self.shard.restless || self.may_transmit_more() || !self.burst.loopback.is_empty()
     }
 }

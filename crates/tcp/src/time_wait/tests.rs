@@ -33,6 +33,11 @@ fn at(secs: u64) -> Instant {
     Instant::ORIGIN + Duration::from_secs(secs)
 }
 
+/// When a record that expires then is removed.
+fn due(expires: Instant) -> Instant {
+    expires + STAY / EXPIRY_DIVISOR
+}
+
 fn with(timestamp: Option<u32>) -> TimeWaits {
     let mut table = TimeWaits::new(4, STAY, HashKey::new(1, 2));
     assert!(table.insert(&flow(1), record(timestamp), at(0)).is_none());
@@ -50,6 +55,35 @@ const ACK: TimeWaitArrival = TimeWaitArrival {
     is_listened: true,
     timestamps_agreed: false,
 };
+
+#[test]
+fn records_that_expire_one_after_the_other_are_removed_by_one_call() {
+    let mut table = TimeWaits::new(64, STAY, HashKey::new(1, 2));
+    let step = Duration::from_millis(20);
+    for n in 0..40 {
+        table.insert(&flow(n), record(None), at(0) + step * n.into());
+    }
+    let due = table.deadline().unwrap();
+    assert!(due > at(60) && due <= at(61), "{due:?}");
+    assert!((20..=30).contains(&table.expire(due, 64)));
+    assert!(table.deadline() > Some(due));
+    // One that has expired and is still there answers nothing.
+    assert!(table.lookup(&flow(39)).is_some());
+    assert!(matches!(table.input(&flow(39), &ACK, at(61)), TimeWaitVerdict::Absent));
+}
+
+#[test]
+fn records_that_came_free_are_used_again_before_others() {
+    let mut table = TimeWaits::new(64, STAY, HashKey::new(1, 2));
+    for n in 0..200 {
+        assert!(table.insert(&flow(n), record(None), at(n.into())).is_none());
+        table.expire(at(n.into()), 64);
+        let most = table.entries.iter().rposition(Option::is_some);
+        assert!(most.is_some_and(|most| most <= 60), "{n}: {most:?}");
+        let oldest = at(u64::from(n.saturating_sub(59)));
+        assert_eq!(table.deadline(), Some(due(oldest + STAY)));
+    }
+}
 
 #[test]
 fn a_record_that_is_not_due_uses_up_no_units() {
@@ -75,7 +109,7 @@ fn a_fin_that_comes_again_is_acknowledged_and_the_wait_begins_anew() {
         table.input(&flow(1), &fin, at(50)),
         TimeWaitVerdict::Ack(r) if r.rcv_nxt == Seq(1000)
     ));
-    assert_eq!(table.deadline(), Some(at(110)));
+    assert_eq!(table.deadline(), Some(due(at(110))));
     assert!(!matches!(table.input(&flow(1), &ACK, at(109)), TimeWaitVerdict::Absent));
     assert!(
         matches!(table.input(&flow(1), &ACK, at(110)), TimeWaitVerdict::Absent),
@@ -104,7 +138,7 @@ fn old_data_and_a_syn_below_the_window_are_answered_and_change_nothing() {
             matches!(table.input(&flow(1), &arrived, at(1)), TimeWaitVerdict::Ack(_)),
             "{arrived:?}"
         );
-        assert_eq!(table.deadline(), Some(at(60)), "the wait goes on");
+        assert_eq!(table.deadline(), Some(due(at(60))), "the wait goes on");
     }
     assert!(
         matches!(table.input(&flow(1), &ACK, at(1)), TimeWaitVerdict::Ignore),
@@ -200,7 +234,7 @@ proptest! {
                 prop_assert_eq!(table.lookup(&flow(other)).is_some(), found);
             }
             prop_assert_eq!(table.len(), model.len());
-            prop_assert_eq!(table.deadline(), model.first().map(|(_, expires)| *expires));
+            prop_assert_eq!(table.deadline(), model.first().map(|(_, expires)| due(*expires)));
         }
     }
 }
