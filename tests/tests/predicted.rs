@@ -11,7 +11,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Counter, Family, IfIndex, PublicRandom};
+use floodwall_base::{Counter, DropReason, Family, IfIndex, PublicRandom};
 use floodwall_packet::PacketBuf;
 use floodwall_stack::{RawSettings, StackConfig};
 use floodwall_tcp::{ConnectionId, TcpSettings};
@@ -292,6 +292,28 @@ fn a_short_connection_between_admitted_ends_has_the_outcome_of_the_general_path(
         let looks = stats.each_ref().map(|s| s.counters.of(Counter::FloodwallHeaderBorrows));
         assert!(looks[1] * 3 < looks[0] * 2, "seed {seed}: headers read as often: {looks:?}");
         assert!(twins.peers.iter().all(|peer| peer.rig.conservation().holds()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_port_of_zero_is_as_malformed_between_admitted_ends_as_between_others() {
+    for family in [Family::V4, Family::V6] {
+        let mut twins = Twins::new(family, &TcpSettings::default(), true);
+        let (ours, theirs) = twins.peers[0].ports;
+        for ports in [(ours, 0), (0, theirs), (ours, theirs + 1)] {
+            for peer in &mut twins.peers {
+                (peer.ports, peer.iss) = (ports, 0);
+            }
+            twins.sent = None;
+            let bytes = frame(&twins.peers[0], &put(TcpFlags::SYN, 0, 0));
+            twins.arrive(&format!("{family:?} {ports:?}"), &bytes, false);
+            let is_answered = ports.0 != 0 && ports.1 != 0;
+            assert_eq!(twins.sent.is_some(), is_answered, "{family:?} {ports:?}");
+        }
+        for peer in &twins.peers {
+            let stats = peer.rig.stats();
+            assert_eq!(stats.drops_in.of(DropReason::TcpMalformed), 2, "{family:?}");
+        }
     }
 }
 
