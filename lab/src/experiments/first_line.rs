@@ -1,8 +1,9 @@
 //! `first-line`: honest newcomers of a flooded host that answers SYNs at the interface.
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
-//! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
-//! another port; and as routers, datagrams to random destinations behind them (`router.rs`); some
+//! meet the same floods in one run, in turns: SYNs at the port of the clients, datagrams at another
+//! port, with questions in datagrams at that port and at a third one, and SYNs, ACKs, RSTs and
+//! datagrams at once; and as routers, datagrams to random destinations behind them (`router.rs`); some
 //! of them a second time, beside a program on their core that only takes
 //! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
 //! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
@@ -12,6 +13,7 @@
 //! session, or others use the cores, run it in a control group of its own.
 
 mod clients;
+mod questions;
 mod router;
 mod tables;
 mod trials;
@@ -44,6 +46,8 @@ pub(crate) enum Flood {
     Rst,
     /// Datagrams of invented sources, to another port with a service.
     Udp,
+    /// SYNs, ACKs, RSTs and datagrams, a quarter each.
+    Mixed,
     /// Datagrams through a router, to random destinations behind a host.
     Routed,
     /// The same to random destinations on that host's link.
@@ -51,7 +55,21 @@ pub(crate) enum Flood {
 }
 
 impl Flood {
-    const ALL: [Self; 6] = [Self::Syn, Self::Ack, Self::Rst, Self::Udp, Self::Routed, Self::OnLink];
+    const ALL: [Self; 7] =
+        [Self::Syn, Self::Ack, Self::Rst, Self::Udp, Self::Mixed, Self::Routed, Self::OnLink];
+
+    /// What its packets are.
+    const fn parts(&self) -> &[Self] {
+        match self {
+            Self::Mixed => &[Self::Syn, Self::Ack, Self::Rst, Self::Udp],
+            _ => slice::from_ref(self),
+        }
+    }
+
+    /// Whether datagrams come to a host.
+    const fn has_datagrams(self) -> bool {
+        matches!(self, Self::Udp | Self::Mixed)
+    }
 
     /// Whether the victim is a router.
     const fn is_transit(self) -> bool {
@@ -64,6 +82,7 @@ impl Flood {
             Self::Ack => "ack",
             Self::Rst => "rst",
             Self::Udp => "udp",
+            Self::Mixed => "mixed",
             Self::Routed => "routed",
             Self::OnLink => "on-link",
         }

@@ -10,14 +10,15 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::net::{TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use floodwall_dispatch::{Clock, Stop, pin_to_core};
+use floodwall_dispatch::{Stop, pin_to_core};
 use rustix::thread::gettid;
 
+use super::questions::{self, Questions};
 use super::trials::{
     CLIENTS, MAC_OURS, Moment, SERVERS, STANDS, SYN_PORT, Stand, Trial, flood_words, wait, wrong,
 };
@@ -36,11 +37,9 @@ const ROUTERS: [&str; 2] = ["10.78.0.1/16", "fd78::1/64"];
 const HOSTS: [&str; 2] = ["10.78.0.2/16", "fd78::2/64"];
 const NEWCOMERS: [&str; 2] = ["10.78.0.3/16", "fd78::3/64"];
 const BEHIND: [&str; 2] = ["10.80.0.0/12", "fd80::/16"];
-/// The flows: each client socket asks at each port.
-const SOCKETS: usize = 50;
+/// The ports at which the host is asked: a flow for each, and each socket of the clients.
 const PORTS: u16 = 20;
 const FIRST_PORT: u16 = 7200;
-const ASKED_RATE: u64 = 1000;
 /// When a router stands: it passes that part of the questions of one try, of so many.
 const PASSES: f64 = 0.9;
 const ONE_TRY: Duration = Duration::from_millis(200);
@@ -114,24 +113,17 @@ fn host(
     for six in [false, true] {
         let at = addr(HOSTS, six)?;
         for port in FIRST_PORT..FIRST_PORT + PORTS {
-            let socket = UdpSocket::bind((at, port)).map_err(wrong)?;
-            socket.set_nonblocking(true).map_err(wrong)?;
-            sockets.push(socket);
+            sockets.push(questions::bind(SocketAddr::new(at, port))?);
         }
     }
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut room = [0; 64];
             while !stop.is_triggered() {
-                for socket in &sockets {
-                    while let Ok((len, from)) = socket.recv_from(&mut room) {
-                        let _ = socket.send_to(room.get(..len).unwrap_or_default(), from);
-                    }
-                }
+                sockets.iter().for_each(questions::answer);
                 thread::sleep(Duration::from_micros(500));
             }
         });
-        victims::serve(&listener, stop, stand.outside)
+        victims::serve((&listener, &[]), stop, stand.outside)
     })
 }
 
@@ -232,10 +224,11 @@ fn near(
     raise(VETH_NEAR, &CLIENTS, SERVERS, &mac)?;
     let _ = victims::thread_half(VETH_NEAR, stand.outside, -20);
     let _ = victims::put_first(VETH_NEAR);
-    let flows = Flows::new(case.six)?;
+    let ports: Vec<u16> = (FIRST_PORT..FIRST_PORT + PORTS).collect();
+    let flows = Questions::new(addr(CLIENTS, case.six)?, addr(HOSTS, case.six)?, ports)?;
     // Its addresses are tentative for some seconds (RFC 4862, RFC 5227).
     let mut tries = 0..TRIES_MAX;
-    if !tries.any(|_| flows.ask(ONE_TRY, ONE_TRY.as_millis() as u64) > PASSES) {
+    if !tries.any(|_| flows.ask(ONE_TRY, ONE_TRY) > PASSES) {
         return Err(wrong(format!("the router ({}) passes nothing", case.victim.name())));
     }
     // The router knows both addresses of the host before the flood: what is judged is forwarding,
@@ -250,62 +243,11 @@ fn near(
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
     let before = Moment::now(stand.flooded)?;
     let (called, kept) = thread::scope(|scope| {
-        let asking = scope.spawn(|| flows.ask(length, work.hold.patience_millis));
+        let asking = scope.spawn(|| flows.ask(length, patience));
         let called = clients::call(newcomers, (work.calls, work.hold.honest_rate), patience);
         (called, asking.join().unwrap_or(0.0))
     });
     let after = Moment::now(stand.flooded)?;
     drop(flooding);
     Ok(Trial { flows: Some(kept), ..Trial::of(case, &called?, &before.until(&after)) })
-}
-
-/// Sockets of the clients, and the host that they ask.
-struct Flows {
-    sockets: Vec<UdpSocket>,
-    host: IpAddr,
-}
-
-impl Flows {
-    fn new(six: bool) -> Result<Self, LabError> {
-        let (own, host) = (addr(CLIENTS, six)?, addr(HOSTS, six)?);
-        let bind = |_| {
-            let socket = UdpSocket::bind((own, 0))?;
-            socket.set_nonblocking(true).map(|()| socket)
-        };
-        let sockets: std::io::Result<_> = (0..SOCKETS).map(bind).collect();
-        Ok(Self { sockets: sockets.map_err(wrong)?, host })
-    }
-
-    /// Asks for so long; the part of the questions that was answered in time.
-    fn ask(&self, length: Duration, patience_millis: u64) -> f64 {
-        let patience = Duration::from_millis(patience_millis);
-        let count = length.as_millis() as u64 * ASKED_RATE / 1000;
-        let clock = Clock::new();
-        let (begun, mut asked) = (clock.now(), Vec::with_capacity(count as usize));
-        let mut answered = vec![false; count as usize];
-        while clock.now() < begun + length + patience {
-            let passed = (clock.now() - begun).as_nanos() as u64;
-            let due = (passed * ASKED_RATE / 1_000_000_000 + 1).min(count);
-            while (asked.len() as u64) < due {
-                let number = asked.len();
-                let port = FIRST_PORT + (number / SOCKETS % usize::from(PORTS)) as u16;
-                asked.push(clock.now());
-                if let Some(socket) = self.sockets.get(number % SOCKETS) {
-                    let _ = socket.send_to(&(number as u64).to_be_bytes(), (self.host, port));
-                }
-            }
-            for socket in &self.sockets {
-                let mut room = [0; 8];
-                while socket.recv(&mut room).is_ok_and(|len| len == 8) {
-                    let number = u64::from_be_bytes(room) as usize;
-                    let times = asked.get(number).zip(answered.get_mut(number));
-                    if let Some((at, answered)) = times {
-                        *answered |= clock.now() - *at < patience;
-                    }
-                }
-            }
-            thread::sleep(Duration::from_micros(500));
-        }
-        answered.iter().filter(|answered| **answered).count() as f64 / count.max(1) as f64
-    }
 }

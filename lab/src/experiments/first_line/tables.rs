@@ -35,6 +35,10 @@ pub(super) fn measured(results: &Results, only_works: bool) -> Measured {
         if let Some(flows) = trial.flows {
             set("flows", flows);
         }
+        if let Some(datagrams) = trial.datagrams {
+            set("same-port", datagrams.same_port);
+            set("other-port", datagrams.other_port);
+        }
         let rivals = results.rivals_beside(trial);
         if trial.case.victim == Victim::Guard && !rivals.is_empty() {
             let best = |of: fn(&Trial) -> f64| rivals.iter().copied().map(of).fold(0.0, f64::max);
@@ -116,26 +120,32 @@ impl Results {
             Flood::Syn => "SYN flood at the port of honest clients: connect and echo",
             Flood::Ack => "ACK flood at the port of honest clients: connect and echo",
             Flood::Rst => "RST flood at the port of honest clients: connect and echo",
-            Flood::Udp => "UDP flood at another port: TCP connect and echo meanwhile",
+            Flood::Udp => {
+                "UDP flood at another port: TCP connect and echo, and datagrams, meanwhile"
+            }
+            Flood::Mixed => {
+                "SYNs, ACKs and RSTs at the port of honest clients, and datagrams at another"
+            }
             Flood::Routed => "Datagrams to random destinations behind a router's gateway",
             Flood::OnLink => "Datagrams to random destinations on a router's link",
         };
-        let (honest, flows) = ("honest", "flows");
-        let columns = [
+        let mut columns = vec![
             "victim",
             "family",
             "planned/s",
             "offered/s",
             "arrived/s",
-            honest,
+            "honest",
             "p99",
             "idle",
-            flows,
         ];
-        // Only of a router.
-        let columns = columns.get(..columns.len() - usize::from(!flood.is_transit()));
-        let columns = columns.unwrap_or_default();
-        let mut table = Table::new(title, columns);
+        if flood.is_transit() {
+            columns.push("flows");
+        }
+        if flood.has_datagrams() {
+            columns.extend(["same port", "other port"]);
+        }
+        let mut table = Table::new(title, &columns);
         let is = |trial: &&Trial| trial.case.flood == flood && !trial.case.shares;
         for trial in self.trials.iter().filter(is) {
             let row = [
@@ -148,7 +158,9 @@ impl Results {
                 format!("{:.1} ms", trial.p99_millis),
                 percent(trial.idle),
             ];
-            table.row(row.into_iter().chain(trial.flows.map(percent)));
+            let datagrams = trial.datagrams.map(|them| [them.same_port, them.other_port]);
+            let more = trial.flows.into_iter().chain(datagrams.into_iter().flatten());
+            table.row(row.into_iter().chain(more.map(percent)));
         }
         table.note = match &self.why_not {
             Some(why) => format!("not measured: {why}"),
@@ -168,6 +180,7 @@ impl Results {
             Flood::Ack => "ACK flood beside a program on the victim's core",
             Flood::Rst => "RST flood beside a program on the victim's core",
             Flood::Udp => "UDP flood beside a program on the victim's core",
+            Flood::Mixed => "Mixed flood beside a program on the victim's core",
             Flood::Routed | Flood::OnLink => "Through a router, beside a program on its core",
         };
         let columns = [

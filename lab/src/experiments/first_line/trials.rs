@@ -8,7 +8,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -19,8 +19,9 @@ use floodwall_dispatch::{Stop, pin_to_core};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::clients::{self, Called};
+use super::questions::{self, Questions};
 use super::router;
-use super::victims::{self, Victim};
+use super::victims::{self, Running, Victim};
 use super::{Flood, TrialCase, Work};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
@@ -29,6 +30,8 @@ use crate::progress::Progress;
 
 pub(super) const SYN_PORT: u16 = 7;
 pub(super) const UDP_PORT: u16 = 9;
+/// Another port that answers datagrams, and is not flooded.
+pub(super) const QUIET_PORT: u16 = 11;
 pub(super) const MAC_OURS: &str = "02:00:00:00:77:02";
 pub(super) const MAC_FLOOD: &str = "02:00:00:00:77:09";
 pub(super) const SERVERS: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
@@ -61,6 +64,16 @@ pub(super) struct Trial {
     pub(super) stamps: Option<Stamps>,
     /// Of a router: the answered part of the questions in flows that were there before.
     pub(super) flows: Option<f64>,
+    /// Of a host under datagrams: the answered part of the questions at the flooded port and at
+    /// another, asked from another prefix than the flood's.
+    pub(super) datagrams: Option<Datagrams>,
+}
+
+/// The answered parts of questions in datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Datagrams {
+    pub(super) same_port: f64,
+    pub(super) other_port: f64,
 }
 
 /// All that was found, or why there is nothing.
@@ -191,15 +204,19 @@ impl Stand {
             return Ok(());
         }
         victims::prepare_kernel(self.flooded, &clients)?;
-        let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, SYN_PORT).into();
-        let listener = TcpListener::bind(any).map_err(wrong)?;
+        let any = |port| SocketAddr::from((core::net::Ipv6Addr::UNSPECIFIED, port));
+        let listener = TcpListener::bind(any(SYN_PORT)).map_err(wrong)?;
+        let datagrams = match case.flood.has_datagrams() {
+            true => vec![questions::bind(any(UDP_PORT))?, questions::bind(any(QUIET_PORT))?],
+            false => Vec::new(),
+        };
         let _guard = match case.victim {
             Victim::Guard => Some(victims::guarded(&self.program)?),
             Victim::Synproxy => victims::synproxied().map(|()| None)?,
             _ => None,
         };
         moved.send(own).map_err(wrong)?;
-        victims::serve(&listener, stop, self.flooded)
+        victims::serve((&listener, &datagrams), stop, self.flooded)
     }
 
     /// The near end: the flood, and honest clients beside it.
@@ -217,7 +234,7 @@ impl Stand {
         self.raise_near(&mac)?;
         let is_tentative = case.six && !case.victim.is_kernels();
         thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
-        let flooding = victims::flood(&self.program, &flood_words(&mac, &case))?;
+        let flooding = self.flood(&mac, &case)?;
         let rises = work.rises();
         thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
@@ -228,12 +245,31 @@ impl Stand {
         thread::sleep(rises / 2);
         let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
         let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
-        let server = SocketAddr::new(server, SYN_PORT);
         let before = Moment::now(self.flooded)?;
-        let (called, stamps) = self.call(work, server, case.shares)?;
+        let (called, stamps, datagrams) = thread::scope(|scope| {
+            let asking =
+                case.flood.has_datagrams().then(|| scope.spawn(|| ask(work, &case, server)));
+            let (called, stamps) =
+                self.call(work, SocketAddr::new(server, SYN_PORT), case.shares)?;
+            let datagrams = asking.map(|asking| {
+                asking.join().unwrap_or_else(|_| Err(wrong("the asking clients panicked")))
+            });
+            Ok::<_, LabError>((called, stamps, datagrams.transpose()?))
+        })?;
         let after = Moment::now(self.flooded)?;
         drop(flooding);
-        Ok(Trial { stamps, ..Trial::of(case, &called, &before.until(&after)) })
+        Ok(Trial { stamps, datagrams, ..Trial::of(case, &called, &before.until(&after)) })
+    }
+
+    /// The generators: one for each kind of packet, of the same rate.
+    fn flood(&self, mac: &str, case: &TrialCase) -> Result<Vec<Running>, LabError> {
+        let parts = case.flood.parts();
+        let planned = case.planned / parts.len().max(1) as u64;
+        let one = |flood: &Flood| {
+            let part = TrialCase { flood: *flood, planned, ..*case };
+            victims::flood(&self.program, &flood_words(mac, &part))
+        };
+        parts.iter().map(one).collect()
     }
 
     /// The honest calls, and a program on the victim's core meanwhile where it shares that.
@@ -283,6 +319,23 @@ impl Stand {
     }
 }
 
+/// Asks in datagrams at both ports, for as long as the honest calls take.
+fn ask(work: &Work<'_>, case: &TrialCase, server: IpAddr) -> Result<Datagrams, LabError> {
+    let client = CLIENTS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
+    let client: IpAddr = client.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
+    let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
+    let patience = Duration::from_millis(work.hold.patience_millis);
+    let [same, other] =
+        [UDP_PORT, QUIET_PORT].map(|port| Questions::new(client, server, vec![port]));
+    let (same, other) = (same?, other?);
+    thread::scope(|scope| {
+        let same = scope.spawn(|| same.ask(length, patience));
+        let other_port = other.ask(length, patience);
+        let same_port = same.join().map_err(|_| wrong("the asking clients panicked"))?;
+        Ok(Datagrams { same_port, other_port })
+    })
+}
+
 /// The link address of an interface of the calling thread's namespace.
 fn address(name: &str) -> Result<String, LabError> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address"));
@@ -306,7 +359,7 @@ pub(super) fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
         Flood::Syn => ("tcp-syn", SYN_PORT),
         Flood::Ack => ("tcp-ack", SYN_PORT),
         Flood::Rst => ("tcp-rst", SYN_PORT),
-        Flood::Udp | Flood::Routed | Flood::OnLink => ("udp", UDP_PORT),
+        Flood::Udp | Flood::Mixed | Flood::Routed | Flood::OnLink => ("udp", UDP_PORT),
     };
     let (least, most) = match (flood, six) {
         (Flood::Routed, false) => ("10.80.0.0", "10.95.255.255"),
@@ -419,6 +472,7 @@ impl Trial {
             idle: between.idle,
             stamps: None,
             flows: None,
+            datagrams: None,
         }
     }
 
@@ -435,8 +489,19 @@ impl Trial {
                 .iter()
                 .all(|trial| trial.flows.is_some())
                 .then(|| median(trials.iter().filter_map(|trial| trial.flows))),
+            datagrams: Datagrams::middle(trials.iter().filter_map(|trial| trial.datagrams)),
             stamps: Stamps::middle(trials.iter().filter_map(|trial| trial.stamps.as_ref())),
             ..(*trials.first()?).clone()
         })
+    }
+}
+
+impl Datagrams {
+    fn middle(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let all: Vec<Self> = all.collect();
+        let of = |what: fn(&Self) -> f64| median(all.iter().map(what));
+        let middle =
+            Self { same_port: of(|one| one.same_port), other_port: of(|one| one.other_port) };
+        (!all.is_empty()).then_some(middle)
     }
 }

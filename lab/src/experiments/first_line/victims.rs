@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 
-use super::trials::{CLIENTS, GATEWAYS, MAC_OURS, SERVERS, SYN_PORT, UDP_PORT};
+use super::questions;
+use super::trials::{CLIENTS, GATEWAYS, MAC_OURS, QUIET_PORT, SERVERS, SYN_PORT, UDP_PORT};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR};
 
@@ -147,6 +148,7 @@ pub(super) fn ours(
     }
     add("--service", format!("tcp-echo:{SYN_PORT}"));
     add("--service", format!("udp-echo:{UDP_PORT}"));
+    add("--service", format!("udp-echo:{QUIET_PORT}"));
     let running = Running::start(program, &words)?;
     for client in CLIENTS {
         keep_neighbor(program, &socket, client.split('/').next().unwrap_or_default(), near)?;
@@ -280,11 +282,16 @@ fn half_threads(name: &str) -> Result<Vec<Pid>, LabError> {
     Ok(threads.collect())
 }
 
-/// Serves a listener of the kernel's on `core` until the stop: each line goes back. What a wake-up
-/// costs does not depend on how many connections there are.
-pub(super) fn serve(listener: &TcpListener, stop: &Stop, core: usize) -> Result<(), LabError> {
+/// Serves a listener of the kernel's and sockets of datagrams on `core` until the stop: each line
+/// goes back. What a wake-up costs does not depend on how many connections there are.
+pub(super) fn serve(
+    (listener, datagrams): (&TcpListener, &[UdpSocket]),
+    stop: &Stop,
+    core: usize,
+) -> Result<(), LabError> {
     const STOP: u64 = 0;
     const LISTENER: u64 = 1;
+    const DATAGRAMS: u64 = 2;
     pin_to_core(core).map_err(wrong)?;
     listener.set_nonblocking(true).map_err(wrong)?;
     let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wrong)?;
@@ -293,11 +300,18 @@ pub(super) fn serve(listener: &TcpListener, stop: &Stop, core: usize) -> Result<
     };
     watch(stop.as_fd(), STOP).map_err(wrong)?;
     watch(listener.as_fd(), LISTENER).map_err(wrong)?;
-    let (mut open, mut next) = (HashMap::new(), LISTENER + 1);
+    for (number, socket) in (DATAGRAMS..).zip(datagrams) {
+        watch(socket.as_fd(), number).map_err(wrong)?;
+    }
+    let (mut open, mut next) = (HashMap::new(), DATAGRAMS + datagrams.len() as u64);
     while !stop.is_triggered() {
         let mut events = Vec::with_capacity(64);
         let _ = epoll::wait(&all, rustix::buffer::spare_capacity(&mut events), None);
         for number in events.iter().map(|event: &epoll::Event| event.data.u64()) {
+            let socket = number.checked_sub(DATAGRAMS).and_then(|at| datagrams.get(at as usize));
+            if let Some(socket) = socket {
+                questions::answer(socket);
+            }
             if open.get_mut(&number).is_some_and(|stream| !answers(stream)) {
                 open.remove(&number);
             }
