@@ -34,13 +34,18 @@ use crate::first_line_report::FirstLineReport;
 use crate::gather::Slices;
 use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
+use crate::napi::half_thread::HalfThread;
+use crate::napi::own_half::{OwnHalf, RUNS_MAX};
 use crate::napi::{self, Placement};
+use crate::napi_policy::NapiPriority;
+use crate::napi_rank::NapiRank;
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
 use crate::service_sample::ServiceSample;
 use crate::socket::{self, Accept, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
+use crate::thread_time::ThreadTime;
 use crate::vnet::{self, VNET_BYTES};
 
 /// Bytes of the ring that a small frame takes, with its headers there and what blocks leave unused.
@@ -119,6 +124,10 @@ pub struct AfPacket {
     takes_turns: bool,
     /// Its kernel half is a thread on the worker's core.
     beside: bool,
+    /// The threads of the kernel's half there; whether their place is before the worker.
+    halves: Vec<HalfThread>,
+    goes_first: bool,
+    own_half: OwnHalf,
     /// The program at the interface, where there is one.
     line: Option<PacketLine>,
     /// What is said where there is none.
@@ -182,6 +191,9 @@ impl AfPacket {
             placement: None,
             takes_turns: false,
             beside: false,
+            halves: Vec::new(),
+            goes_first: false,
+            own_half: OwnHalf::default(),
             line: None,
             no_line: FirstLineReport::missing("no link address of ours is known"),
         })
@@ -202,9 +214,7 @@ impl AfPacket {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, mut placement: Placement) {
-        if let Some(line) = self.line.as_ref().filter(|line| line.is_on_demand()) {
-            line.set_halves(placement.halves());
-        }
+        self.halves = placement.halves();
         self.beside = placement.is_beside();
         self.takes_turns = self.beside;
         self.placement = Some(placement);
@@ -231,6 +241,46 @@ impl AfPacket {
     #[must_use]
     pub const fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
+    }
+
+    /// Follows the program, which comes to the interface and leaves it: while it is there the
+    /// kernel's half goes before the worker, because it answers and drops most of what arrives;
+    /// else it goes behind, or the worker would get no time.
+    fn follow_line(&mut self) {
+        let Some(line) = self.line.as_ref().filter(|line| line.is_on_demand()) else { return };
+        let goes_first = line.is_attached();
+        if core::mem::replace(&mut self.goes_first, goes_first) != goes_first {
+            let place = if goes_first { NapiPriority::Choosing } else { NapiPriority::Behind };
+            self.halves.iter_mut().for_each(|half| half.place(place));
+        }
+    }
+
+    /// Whether the kernel's half runs within our calls, taken from its thread.
+    fn has_taken_half(&self) -> bool {
+        self.halves.iter().any(HalfThread::is_taken)
+    }
+
+    /// Runs a half that was taken from its thread: until a block of frames waits or the card's ring
+    /// is empty, and [`RUNS_MAX`] times at most.
+    fn run_taken_half(&mut self) {
+        let mut seen = self.seen();
+        for run in 0..RUNS_MAX {
+            if self.ring.is_ready() {
+                break;
+            }
+            self.halves.iter_mut().for_each(|half| half.poll(run > 0));
+            let before = core::mem::replace(&mut seen, self.seen());
+            if self.own_half.ran_judged(seen.saturating_sub(before)) {
+                break;
+            }
+        }
+    }
+
+    /// Frames of the block that is being filled, and all that were dropped or answered at the
+    /// interface since the start.
+    fn seen(&self) -> u64 {
+        let judged = self.line.as_ref().map_or(0, PacketLine::judged);
+        judged + u64::from(self.ring.filled())
     }
 
     /// Looks why nothing arrives: once the interface has been down, whether it still exists.
@@ -450,7 +500,9 @@ impl Device for AfPacket {
         if core::mem::take(&mut self.takes_turns) {
             napi::take_turns();
         }
-        if let Some(placement) = &mut self.placement {
+        if self.has_taken_half() {
+            self.run_taken_half();
+        } else if let Some(placement) = &mut self.placement {
             match self.ring.is_ready() {
                 true => placement.hold(),
                 false => placement.poll(),
@@ -529,7 +581,20 @@ impl Device for AfPacket {
         }
     }
 
+    fn rank_half(&mut self, rank: NapiRank) {
+        self.halves.iter_mut().for_each(|half| half.set_rank(rank));
+        if !self.has_taken_half() {
+            self.own_half = OwnHalf::default();
+        }
+    }
+
+    fn half_time(&self) -> ThreadTime {
+        let times = self.halves.iter().filter_map(HalfThread::time);
+        times.fold(ThreadTime::default(), core::ops::Add::add)
+    }
+
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        self.follow_line();
         if let Some(line) = &mut self.line {
             // As many as the worker handles before the ring has to be seen to again.
             let places =
@@ -575,7 +640,9 @@ impl Device for AfPacket {
     }
 
     fn has_overflowed(&mut self) -> bool {
-        self.line.as_mut().is_some_and(PacketLine::has_overflowed)
+        // More waits at the card than our own polls take: what is unverified must be dropped there.
+        let is_behind = self.own_half.has_left_some();
+        self.line.as_mut().is_some_and(PacketLine::has_overflowed) || is_behind
     }
 
     fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
@@ -585,11 +652,13 @@ impl Device for AfPacket {
     }
 
     fn waits_for_core(&self) -> bool {
-        self.beside && self.line.as_ref().is_some_and(PacketLine::is_attached)
+        self.beside
+            && !self.has_taken_half()
+            && self.line.as_ref().is_some_and(PacketLine::is_attached)
     }
 
     fn pending(&self) -> bool {
-        self.ring.is_ready()
+        self.ring.is_ready() || self.own_half.has_left_some()
     }
 
     fn ring(&self) -> usize {

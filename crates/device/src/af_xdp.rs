@@ -36,7 +36,6 @@ mod line_report;
 mod line_switch;
 mod link_station;
 pub(crate) mod mapped_words;
-mod own_half;
 pub(crate) mod packet_line;
 mod partial;
 mod program_switch;
@@ -69,7 +68,6 @@ use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
 use self::line_report::LineMoment;
 use self::link_station::LinkStation;
-use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::redirects::XdpRedirects;
 use self::steering::QueueSteering;
@@ -82,6 +80,7 @@ use crate::first_line_place::FirstLinePlace;
 use crate::first_line_report::FirstLineReport;
 use crate::interface::InterfaceControl;
 use crate::napi::half_thread::HalfThread;
+use crate::napi::own_half::{OwnHalf, RUNS_MAX};
 use crate::napi::{self, Placement};
 use crate::napi_rank::NapiRank;
 use crate::service_sample::ServiceSample;
@@ -100,8 +99,6 @@ const SPARE_FRAMES: usize = 256;
 const TRIES_MAX: u32 = 20_000;
 /// How often in a row the kernel's half is run for one burst, at most.
 const POLLS_MAX: u32 = 4;
-/// The same of a half that was taken from its thread.
-const RUNS_MAX: u32 = 3;
 /// Entries of the rings by which the memory is tried out when a device opens.
 const TRIAL_ENTRIES: u32 = 64;
 

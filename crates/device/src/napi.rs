@@ -24,6 +24,7 @@ mod link;
 mod linux;
 pub(crate) mod netlink;
 mod note;
+pub(crate) mod own_half;
 mod poller;
 mod system;
 #[cfg(test)]

@@ -16,6 +16,10 @@ use crate::vnet::VNET_BYTES;
 const STATUS_AT: usize = core::mem::offset_of!(libc::tpacket_block_desc, hdr)
     + core::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
 
+/// Offset of the number of frames in a block.
+const COUNT_AT: usize = core::mem::offset_of!(libc::tpacket_block_desc, hdr)
+    + core::mem::offset_of!(libc::tpacket_hdr_v1, num_pkts);
+
 /// The mapped receive ring of a packet socket (TPACKET_V3).
 #[derive(Debug)]
 pub(crate) struct PacketRing {
@@ -94,6 +98,11 @@ impl PacketRing {
     /// Whether a frame waits.
     pub(crate) fn is_ready(&self) -> bool {
         self.cursor.is_some() || self.is_ours()
+    }
+
+    /// Frames in the current block, which the kernel may still be filling.
+    pub(crate) fn filled(&self) -> u32 {
+        self.word(COUNT_AT).load(Ordering::Relaxed)
     }
 
     /// Passes the oldest frame to `read`, which returns whether it is done with it; then advances.
@@ -183,9 +192,14 @@ impl PacketRing {
     }
 
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: the word is within the block, is aligned to four bytes (blocks are pages), and
-        // both sides access it atomically only.
-        unsafe { &*self.block_start().add(STATUS_AT).cast::<AtomicU32>() }
+        self.word(STATUS_AT)
+    }
+
+    /// A word of the current block's description.
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `at` is one of the two offsets above: within the block and aligned to four bytes
+        // (blocks are pages). While the kernel may write, both are accessed atomically only.
+        unsafe { &*self.block_start().add(at).cast::<AtomicU32>() }
     }
 }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use floodwall_base::MacAddr;
 use floodwall_device::{
-    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceSpec, NapiPolicy, OpenConfig,
-    Placement, PlacementConfig,
+    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceSpec, NapiPolicy, NapiRank,
+    OpenConfig, Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use namespace::{available, close, drop_capabilities, inside, ip, skip, wait, wait_millis};
@@ -79,15 +79,38 @@ fn the_thread_stands_behind_the_worker_and_is_gone_with_the_device() {
             let Some(placement) = take(NapiPolicy::NapiThread) else { return };
             let report = placement.report().clone();
             assert_eq!(report.place, "napi-thread", "{report:?}");
-            assert_eq!(thread_of(&report.words), (19, "0".to_owned()));
+            assert_eq!(thread_of(&report.words), (5, "0".to_owned()));
             assert!(joins().is_none_or(|joins| joins));
             // A second placement changes nothing.
             let other = take(NapiPolicy::NapiThread).unwrap();
             assert_eq!(other.report().place, "left");
             close(other);
-            assert_eq!(thread_of(&report.words), (19, "0".to_owned()));
+            assert_eq!(thread_of(&report.words), (5, "0".to_owned()));
             close(placement);
             assert_eq!((joins(), notes()), (before, 0));
+        }
+    });
+}
+
+/// Worker and kernel half of a packet socket have one share of a core together, as over AF_XDP.
+#[test]
+fn the_thread_of_a_packet_socket_counts_and_stands_as_its_worker_asks() {
+    inside(|| {
+        if !veth() {
+            return;
+        }
+        let Some(placement) = take(NapiPolicy::NapiThread) else { return };
+        let words = placement.report().words.clone();
+        let Some(mut device) = available(AfPacket::open("ours", &AfPacketConfig::default())) else {
+            return;
+        };
+        device.place(placement);
+        assert!(device.half_time().ran.as_nanos() > 0, "its thread has begun");
+        for (rank, nice) in
+            [(NapiRank::Granted, -20), (NapiRank::Denied, 19), (NapiRank::Placed, 5)]
+        {
+            device.rank_half(rank);
+            assert_eq!(thread_of(&words), (nice, "0".to_owned()), "{rank:?}");
         }
     });
 }

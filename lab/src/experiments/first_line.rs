@@ -1,16 +1,16 @@
 //! `first-line`: honest newcomers of a flooded host that answers SYNs at the interface.
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
-//! meet the same floods in one run, in turns: SYNs at the port of the clients, datagrams at another
-//! port, with questions in datagrams at that port and at a third one, and SYNs, ACKs, RSTs and
-//! datagrams at once; and as routers, datagrams to random destinations behind them (`router.rs`); some
-//! of them a second time, beside a program on their core that only takes
+//! meet the same floods in one run, in turns: SYNs at the port of the clients; datagrams at
+//! another port, with questions in datagrams at that port and at a third one; SYNs, ACKs, RSTs and
+//! datagrams at once; and as routers, datagrams to random destinations behind them (`router.rs`).
+//! Some of them meet the floods a second time, beside a program on their core that only takes
 //! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
 //! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
-//! exchange a line, `honest_rate` a second, in
-//! `patience_millis` each. Real processes and threads in namespaces: needs root, `ip`, `ethtool`
-//! and two cores, and is skipped without, with the reason. Where the system makes a group of each
-//! session, or others use the cores, run it in a control group of its own.
+//! exchange a line, `honest_rate` a second, in `patience_millis` each. Real processes and threads
+//! in namespaces: needs root, `ip`, `ethtool` and two cores, and is skipped without, with the
+//! reason. Where the system makes a group of each session, or others use the cores, run it in a
+//! control group of its own.
 
 mod clients;
 mod questions;

@@ -2,9 +2,7 @@
 //! off.
 //!
 //! Started by `packet_line.rs` where that is done on demand. Attaching takes the lock of all
-//! interfaces, and the driver stops its queues for a moment, so no worker does it. While the
-//! program is there the kernel's half goes before the worker, because it answers and drops most of
-//! what arrives; else it goes behind, or the worker would get no time.
+//! interfaces, and the driver stops its queues for a moment, so no worker does it.
 //!
 //! Invariant: the thread ends with the interface; it holds nothing that a worker waits for.
 
@@ -14,12 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use floodwall_sync::lock::Mutex;
-
 use super::bpf::Attach;
 use super::steering::QueueSteering;
-use crate::napi::half_thread::HalfThread;
-use crate::napi_policy::NapiPriority;
 
 /// How long after a refusal it is tried again.
 const REFUSAL_RETRY: Duration = Duration::from_secs(1);
@@ -34,7 +28,6 @@ struct SwitchState {
     attached: AtomicBool,
     /// How often it was attached.
     times: AtomicU64,
-    halves: Mutex<Vec<HalfThread>>,
 }
 
 /// The thread; it ends when this is dropped.
@@ -55,7 +48,6 @@ impl LineSwitch {
             wanted: AtomicBool::new(false),
             attached: AtomicBool::new(false),
             times: AtomicU64::new(0),
-            halves: Mutex::new(Vec::new()),
         });
         let (shared, steering) = (Arc::clone(&state), Arc::clone(steering));
         let thread = Builder::new().name("xdp-line".to_owned()).spawn(move || {
@@ -74,14 +66,6 @@ impl LineSwitch {
         if self.state.wanted.load(Ordering::Relaxed) != wanted {
             self.state.wanted.store(wanted, Ordering::Release);
             self.thread.thread().unpark();
-        }
-    }
-
-    /// The threads of the kernel's half.
-    pub(super) fn set_halves(&self, halves: Vec<HalfThread>) {
-        // No code panics while it holds this lock.
-        if let Ok(mut all) = self.state.halves.lock() {
-            *all = halves;
         }
     }
 
@@ -106,24 +90,14 @@ impl SwitchState {
                 if steering.attach(index, Attach::Native).is_err() {
                     return REFUSAL_RETRY;
                 }
-                self.place(NapiPriority::Choosing);
                 self.times.fetch_add(1, Ordering::Relaxed);
             }
-            (false, true) => {
-                self.place(NapiPriority::Behind);
-                steering.detach();
-            }
+            (false, true) => steering.detach(),
             _ => return SLEEP_MAX,
         }
         self.attached.store(wanted, Ordering::Release);
         // It may have changed meanwhile.
         Duration::ZERO
-    }
-
-    fn place(&self, rank: NapiPriority) {
-        if let Ok(mut halves) = self.halves.lock() {
-            halves.iter_mut().for_each(|half| half.place(rank));
-        }
     }
 }
 
@@ -131,8 +105,6 @@ impl Drop for LineSwitch {
     /// Does not wait for it: it may wait for the kernel.
     fn drop(&mut self) {
         self.state.ends.store(true, Ordering::Release);
-        // The threads of the kernel stand as before from here on.
-        self.set_halves(Vec::new());
         self.thread.thread().unpark();
     }
 }

@@ -32,7 +32,6 @@ use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::first_line_report::FirstLineReport;
 use crate::interface::InterfaceControl;
-use crate::napi::half_thread::HalfThread;
 use crate::service_sample::ServiceSample;
 use crate::stats::DeviceStats;
 use crate::xdp_mode::XdpMode;
@@ -158,7 +157,7 @@ impl PacketLine {
     }
 
     /// Frames dropped or answered at the interface since the start.
-    fn judged(&self) -> u64 {
+    pub(crate) fn judged(&self) -> u64 {
         let queues = (0..).take(self.turns.len());
         let dropped = |queue| self.steering.filter().map_or(0, |filter| filter.dropped(queue));
         let answered = |queue| self.steering.cookies().map_or(0, |all| all.judged(queue));
@@ -173,14 +172,6 @@ impl PacketLine {
     /// Whether the program is at the interface now.
     pub(crate) fn is_attached(&self) -> bool {
         self.on_demand.as_ref().is_none_or(|(_, switch)| switch.is_attached())
-    }
-
-    /// Keeps the threads of the kernel's half, which go before the worker while the program is at
-    /// the interface, and behind it else.
-    pub(crate) fn set_halves(&self, halves: Vec<HalfThread>) {
-        if let Some((_, switch)) = &self.on_demand {
-            switch.set_halves(halves);
-        }
     }
 
     /// The device has taken this frame.

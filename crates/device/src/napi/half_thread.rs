@@ -1,8 +1,9 @@
 //! `HalfThread`: the thread that runs one receive half (NAPI): what it has used of its core, and
 //! how it stands there for the moment.
 //!
-//! Made by `napi.rs`, one for each queue; called by `af_xdp.rs` for a worker that shares its core
-//! with other programs. Invariant: once this is dropped the thread stands as its place asks for.
+//! Made by `napi.rs`, one for each queue; called by `af_xdp.rs` and `af_packet.rs` for a worker
+//! that shares its core with other programs. Invariant: once this is dropped the thread stands as
+//! its place asks for.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use super::poller::PollDrive;
 use super::system::System;
 use super::threaded::{Napi, NapiSetting};
 use super::tuning::{
-    BEFORE_FLUSH_NANOS, CORE_SLICE, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, POLL_DEFER,
-    POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
+    BEFORE_FLUSH_NANOS, CORE_SLICE, NICE_BEFORE, NICE_BEHIND, NICE_CHOOSING, NICE_DENIED,
+    POLL_DEFER, POLL_FLUSH_NANOS, THREAD_FLUSH_NANOS,
 };
 use crate::napi_policy::NapiPriority;
 use crate::napi_rank::NapiRank;
@@ -54,8 +55,8 @@ impl HalfThread {
         Some(Self { system, thread, nice, time, rank, driver, napi, over })
     }
 
-    /// From now on its place is before the worker, or behind it. Costs system calls. Without the
-    /// privilege it stays where it is.
+    /// From now on its place is before the worker, or behind it: at once, or when its rank is that
+    /// of its place again. Costs system calls. Without the privilege it stays where it is.
     pub(crate) fn place(&mut self, rank: NapiPriority) {
         let (nice, flush_nanos) = match rank {
             NapiPriority::Behind => (NICE_BEHIND, THREAD_FLUSH_NANOS),
@@ -63,15 +64,19 @@ impl HalfThread {
             NapiPriority::Choosing => (NICE_CHOOSING, BEFORE_FLUSH_NANOS),
             NapiPriority::Guarding => (NICE_BEFORE, self.napi.setting.flush_nanos),
         };
-        if self.over.load(Ordering::Relaxed)
-            || self.system.set_turns(self.thread, nice, CORE_SLICE).is_err()
-        {
+        if self.over.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_placed = self.rank == NapiRank::Placed;
+        if is_placed && self.system.set_turns(self.thread, nice, CORE_SLICE).is_err() {
             return;
         }
         self.nice = nice;
         self.napi.setting.flush_nanos = flush_nanos;
-        let placed = NapiSetting { threaded: None, ..self.napi.setting };
-        let _ = self.system.set_napi(self.napi.id, &placed);
+        if !self.is_taken() {
+            let placed = NapiSetting { threaded: None, ..self.napi.setting };
+            let _ = self.system.set_napi(self.napi.id, &placed);
+        }
     }
 
     /// The time of the thread; `None` where the system does not tell. Costs a system call.
@@ -87,7 +92,7 @@ impl HalfThread {
         let (nice, slice) = match rank {
             NapiRank::Placed => (self.nice, CORE_SLICE),
             NapiRank::Granted | NapiRank::Taken => (NICE_GRANTED, LONG_SLICE),
-            NapiRank::Denied => (NICE_BEHIND, LONG_SLICE),
+            NapiRank::Denied => (NICE_DENIED, LONG_SLICE),
         };
         if rank == NapiRank::Taken && !self.take() {
             return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::note::NoteTaken;
 use super::system::System;
 use super::thread::ThreadStanding;
+use super::tuning::NICE_DENIED;
 use super::*;
 use crate::napi_rank::NapiRank;
 
@@ -408,7 +409,7 @@ fn a_half_stands_behind_all_while_its_share_is_used_up_and_as_placed_in_the_end(
     assert_eq!(granted.standing.nice, -20);
     assert!(granted.slice > placed.slice, "the worker's slice is the shorter one");
     half.set_rank(NapiRank::Denied);
-    assert_eq!(fake.state().standing.nice, NICE_BEHIND);
+    assert_eq!(fake.state().standing.nice, NICE_DENIED);
     half.poll(true);
     assert_eq!(*fake.polled.lock().unwrap(), (0, 0), "it is its thread's");
     half.set_rank(NapiRank::Taken);
@@ -421,6 +422,27 @@ fn a_half_stands_behind_all_while_its_share_is_used_up_and_as_placed_in_the_end(
     half.set_rank(NapiRank::Taken);
     drop(half);
     assert_eq!(fake.state(), placed);
+}
+
+/// A program comes to the interface and leaves it while others use the core: what it is for its
+/// place counts once the core is the worker's again.
+#[test]
+fn a_place_that_changes_while_the_core_is_shared_is_taken_afterwards() {
+    let fake = Fake::veth();
+    let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
+    let mut half = placement.halves().pop().unwrap();
+    half.set_rank(NapiRank::Denied);
+    half.place(NapiPriority::Choosing);
+    assert_eq!(fake.state().standing.nice, NICE_DENIED);
+    assert_eq!(fake.state().napis[0].setting.flush_nanos, BEFORE_FLUSH_NANOS);
+    half.set_rank(NapiRank::Placed);
+    assert_eq!(fake.state().standing.nice, NICE_CHOOSING);
+    half.set_rank(NapiRank::Taken);
+    half.place(NapiPriority::Behind);
+    assert_eq!(fake.state().napis[0].setting.flush_nanos, POLL_FLUSH_NANOS);
+    half.set_rank(NapiRank::Placed);
+    assert_eq!(fake.state().standing.nice, NICE_BEHIND);
+    assert_eq!(fake.state().napis[0].setting.flush_nanos, THREAD_FLUSH_NANOS);
 }
 
 #[test]

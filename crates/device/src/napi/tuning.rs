@@ -17,12 +17,16 @@ pub(super) const POLL_DEFER: u32 = 1;
 /// As [`THREAD_FLUSH_NANOS`]: far above our longest absence, else the half runs by itself under
 /// flood, and never lets go.
 pub(super) const POLL_FLUSH_NANOS: u64 = 20_000_000;
-/// The rank of the kernel's half behind the worker, the last, and before it: of a core that both
-/// want it gets nine parts of ten. Where it chooses that was nineteen of twenty: what was left to a
-/// worker that lets in 2,000 connections a second was just what it needs, and sometimes less.
-pub(super) const NICE_BEHIND: i32 = 19;
+/// The rank of the kernel's half behind the worker, and before it: of a core that both want it gets
+/// a quarter, or nine parts of ten. At the last rank it had no time beside a program of another
+/// process: a fifth of 20,000 datagrams a second found a veth's ring full. Where it chooses it had
+/// nineteen parts of twenty: what was left to a worker that lets in 2,000 connections a second was
+/// just what it needs, and sometimes less.
+pub(super) const NICE_BEHIND: i32 = 5;
 pub(super) const NICE_BEFORE: i32 = -10;
 pub(super) const NICE_CHOOSING: i32 = -10;
+/// Its rank behind all programs, while the share of worker and half is used up.
+pub(super) const NICE_DENIED: i32 = 19;
 /// How long worker and kernel half run at a stretch while both want the core. The system's own
 /// slices (some 3 ms) are longer than a veth's ring of 256 frames lasts.
 pub(super) const CORE_SLICE: Duration = Duration::from_micros(100);

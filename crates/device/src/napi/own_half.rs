@@ -1,7 +1,8 @@
 //! `OwnHalf`: state of busy polling (NAPI within our calls): whether another poll is needed, and
 //! whether the card may still hold frames.
 //!
-//! Queried by `af_xdp.rs` where NAPI runs within the worker's calls. A poll ends by its time limit,
+//! Queried by `af_xdp.rs`, and by `af_packet.rs` of a half that was taken from its thread, where
+//! NAPI runs within the worker's calls. A poll ends by its time limit,
 //! so one that delivered many frames has left more at the card. While this process polls, no other
 //! context takes those frames: a worker that went to sleep then would re-enable the card's
 //! interrupt in the middle of a flood, where NAPI runs before every thread and monopolizes the
@@ -9,6 +10,8 @@
 
 use floodwall_base::limits::BURST_MAX;
 
+/// How often in a row a half that was taken from its thread is run for one burst, at most.
+pub(crate) const RUNS_MAX: u32 = 3;
 /// Frames of one run behind which there are more: it was over by its time.
 const RUN_FRAMES: u64 = 24;
 /// The same where every frame counts that was judged at the interface: at a microsecond and more
