@@ -40,6 +40,7 @@ mod list;
 mod mailbox;
 mod meta;
 mod node_queues;
+mod packet_queue;
 mod pool;
 mod pulldown;
 mod redirect_offer;
@@ -63,6 +64,7 @@ pub use list::PacketList;
 pub use mailbox::PacketMailbox;
 pub use meta::{ChecksumState, Offload};
 pub use node_queues::NodeQueues;
+pub use packet_queue::PacketQueue;
 pub use pool::{
     Available, HEADROOM, HEADROOM_SMALL, Pool, PoolConfig, PoolError, Region, SMALL_BYTES,
     SUPER_BYTES,

@@ -116,19 +116,35 @@ pub(crate) struct NegotiatedOptions {
     pub(crate) ecn: bool,
 }
 
-/// The options that our SYN offers.
+/// The options that our SYN offers: a set of bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OfferedOptions {
-    pub(crate) timestamps: bool,
-    pub(crate) sack: bool,
-    pub(crate) scale: bool,
-    pub(crate) ecn: bool,
-}
+pub(crate) struct OfferedOptions(u8);
 
 impl OfferedOptions {
+    const TIMESTAMPS: u8 = 1;
+    const SACK: u8 = 2;
+    const SCALE: u8 = 4;
+    const ECN: u8 = 8;
+
     const fn of(settings: &TcpSettings) -> Self {
         let TcpSettings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
-        Self { timestamps, sack, scale, ecn }
+        Self(timestamps as u8 | (sack as u8) << 1 | (scale as u8) << 2 | (ecn as u8) << 3)
+    }
+
+    pub(crate) const fn timestamps(self) -> bool {
+        self.0 & Self::TIMESTAMPS != 0
+    }
+
+    pub(crate) const fn sack(self) -> bool {
+        self.0 & Self::SACK != 0
+    }
+
+    pub(crate) const fn scale(self) -> bool {
+        self.0 & Self::SCALE != 0
+    }
+
+    pub(crate) const fn ecn(self) -> bool {
+        self.0 & Self::ECN != 0
     }
 }
 
@@ -180,9 +196,18 @@ pub(crate) struct Connection {
     pub(crate) probe: bool,
     pub(crate) hop_limit: Option<NonZeroU8>,
     pub(crate) traffic_class: u8,
+    /// The peer's FIN arrived out of order ([`ReceiveState::fin_end`]).
+    pub(crate) fin_ahead: bool,
+    /// In SYN-SENT: the SYN was repeated because an earlier connection answered it. In TIME-WAIT: a
+    /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
+    pub(crate) syn_answered: bool,
+    pub(crate) error: Option<ConnectionError>,
     /// The largest payload that we accept: announced in the SYN.
     pub(crate) our_mss: u16,
     pub(crate) agreed: NegotiatedOptions,
+    /// Set when it ended abnormally: whether it was established.
+    pub(crate) broke: Option<AbortReason>,
+    pub(crate) offers: OfferedOptions,
     /// Maximum of true bytes in the send buffer.
     pub(crate) send_bytes: u32,
     /// Our timestamp clock for this peer, with an offset that hides the uptime (RFC 7323 section
@@ -199,19 +224,10 @@ pub(crate) struct Connection {
     pub(crate) stalled: Instant,
     /// The reassembly queue: segments that arrived out of order.
     pub(crate) out_of_order: OutOfOrder,
-    /// The sequence number of the peer's FIN, if it arrived out of order.
-    pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<KeepaliveTimes>,
     pub(crate) recovery: Recovery,
+    pub(crate) keepalive: Option<KeepaliveTimes>,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
-    pub(crate) error: Option<ConnectionError>,
-    /// Set when it ended abnormally: whether it was established.
-    pub(crate) broke: Option<AbortReason>,
-    pub(crate) offers: OfferedOptions,
-    /// In SYN-SENT: the SYN was repeated because an earlier connection answered it. In TIME-WAIT: a
-    /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
-    pub(crate) syn_answered: bool,
     pub(crate) user_options: UserOptions,
     pub(crate) path: PathSize,
 }
@@ -298,7 +314,7 @@ impl Connection {
             clock: start.clock,
             recent: RecentTimestamp::default(),
             out_of_order: OutOfOrder::new(),
-            fin_ahead: None,
+            fin_ahead: false,
             challenges: ChallengeLimit::new(),
             heard: *now,
             broke: None,
@@ -403,7 +419,7 @@ impl Connection {
     /// Whether a SYN may open a new connection of the same endpoints in place of this one in
     /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
     pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
-        let arrived = TimeWaitArrival::of(segment).of_listener(self.offers.timestamps);
+        let arrived = TimeWaitArrival::of(segment).of_listener(self.offers.timestamps());
         self.state == TcpState::TimeWait && opens_anew(&self.time_wait(), &arrived)
     }
 

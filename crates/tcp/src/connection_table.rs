@@ -134,14 +134,25 @@ pub(crate) struct Slot {
     pub(crate) evicted: bool,
     /// The options of its client's SYN, for a passive open.
     pub(crate) said: SynKept,
+    /// Its place in the accept queue of a listener, while it waits there.
+    queued: AcceptSlot,
     /// The time that the wheel has for it.
     armed: Instant,
-    /// Its place in the accept queue of a listener; `None` once accepted.
-    pub(crate) slot: Option<AcceptSlot>,
     pub(crate) connection: Option<Connection>,
 }
 
 impl Slot {
+    /// Whether it waits in the accept queue of a listener.
+    #[inline(always)]
+    pub(crate) const fn is_queued(&self) -> bool {
+        self.said.waits()
+    }
+
+    /// Takes its place in an accept queue, where it has one.
+    pub(crate) const fn take_queued(&mut self) -> Option<AcceptSlot> {
+        if self.said.end_wait() { Some(self.queued) } else { None }
+    }
+
     /// Has a connection made in a place that was taken for it.
     #[inline]
     pub(crate) fn fill(
@@ -151,9 +162,9 @@ impl Slot {
         slot: Option<AcceptSlot>,
     ) -> &mut Connection {
         self.owner = owner.min(OWNERS_MAX as u32 - 1) as u8;
-        self.slot = slot;
         self.evicted = false;
-        self.said = SynKept::NONE;
+        self.said = SynKept::waiting(slot.is_some());
+        self.queued = slot.unwrap_or_default();
         // What was there has been dropped: it is made where it stays.
         self.connection = None;
         self.connection.insert(Connection::new(start))
@@ -508,7 +519,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 self.places.push(Slot {
                     generation: 0,
                     owner: 0,
-                    slot: None,
+                    queued: AcceptSlot::default(),
                     said: SynKept::NONE,
                     evicted: false,
                     armed: Instant::FAR,

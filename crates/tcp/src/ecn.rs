@@ -22,7 +22,7 @@ impl Connection {
     pub(crate) fn marks_of_syn(&self, answers: bool) -> TcpFlags {
         match answers {
             true if self.agreed.ecn => TcpFlags::ECE,
-            false if self.offers.ecn && self.recovery.rtt().backoff() == 0 => {
+            false if self.offers.ecn() && self.recovery.rtt().backoff() == 0 => {
                 TcpFlags::ECE | TcpFlags::CWR
             }
             _ => TcpFlags::NONE,
@@ -34,7 +34,7 @@ impl Connection {
         let (ece, cwr) = (segment.has(TcpFlags::ECE), segment.has(TcpFlags::CWR));
         // A SYN-ACK with both flags comes from a peer that reflects reserved bits.
         let says = if segment.has(TcpFlags::ACK) { ece && !cwr } else { ece && cwr };
-        self.agreed.ecn = self.offers.ecn && says;
+        self.agreed.ecn = self.offers.ecn() && says;
     }
 
     /// An acceptable segment: processes its CE codepoint and its CWR flag.

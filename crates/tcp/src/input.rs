@@ -145,7 +145,7 @@ impl Connection {
     pub(crate) fn hears_in_order(&self) -> bool {
         matches!(self.state(), TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
             && self.out_of_order.is_empty()
-            && self.fin_ahead.is_none()
+            && !self.fin_ahead
     }
 
     /// Whether a segment without text at RCV.NXT is an acknowledgment and nothing else.

@@ -52,18 +52,21 @@ pub(crate) struct LossState {
     /// The end of the tail loss probe, and whether it was a retransmission.
     pub(crate) probe: Option<(Seq, bool)>,
     pub(crate) size_probe: SizeProbe,
+    /// The window was reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
+    pub(crate) marked: Seq,
     /// Duplicate ACKs since the last progress, where SACK is not in use.
     pub(crate) duplicates: u8,
 }
 
 impl LossState {
-    pub(crate) fn new(controller: Controller) -> Self {
+    pub(crate) fn new(controller: Controller, una: Seq) -> Self {
         Self {
             controller,
             undo: RecoveryUndo::default(),
             prr: PrrState::default(),
             probe: None,
             size_probe: SizeProbe::Absent,
+            marked: una,
             duplicates: 0,
         }
     }
@@ -77,7 +80,7 @@ impl LossState {
     }
 }
 
-const _: () = assert!(size_of::<LossState>() <= 224, "beside a connection of 704 bytes");
+const _: () = assert!(size_of::<LossState>() <= 232, "beside a connection of 640 bytes");
 
 /// The slab of a shard's loss states: one for each place of a connection at most.
 #[derive(Debug)]
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn as_many_as_places_are_given_and_each_is_given_again() {
-        let state = || LossState::new(Controller::new(Algorithm::Reno, 1000));
+        let state = || LossState::new(Controller::new(Algorithm::Reno, 1000), Seq(0));
         let mut states = LossStates::new(2);
         let (a, b) = (states.take(state()), states.take(state()));
         assert_eq!((states.take(state()), states.in_use()), (NO_LOSS_STATE, 2));

@@ -131,17 +131,18 @@ pub enum Insertion {
     TooManyRuns,
 }
 
-/// The reassembly queue of one connection: 28 bytes. It owns runs of its shard's [`OooRanges`]:
+/// The reassembly queue of one connection: 24 bytes. It owns runs of its shard's [`OooRanges`]:
 /// call [`OutOfOrder::clear`] before dropping it.
 #[derive(Debug)]
 pub struct OutOfOrder {
     first: u32,
-    count: u32,
+    count: u16,
     held: u32,
     /// Counts growth of runs, for recency.
     touches: u32,
     /// The duplicate range to report next (D-SACK, RFC 2883).
-    duplicate: Option<SackBlock>,
+    duplicate: (Seq, Seq),
+    has_duplicate: bool,
 }
 
 impl Default for OutOfOrder {
@@ -154,7 +155,14 @@ impl OutOfOrder {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self { first: NONE, count: 0, held: 0, touches: 0, duplicate: None }
+        Self {
+            first: NONE,
+            count: 0,
+            held: 0,
+            touches: 0,
+            duplicate: (Seq(0), Seq(0)),
+            has_duplicate: false,
+        }
     }
 
     /// Whether the queue is empty: then in-order data bypasses it.
@@ -166,7 +174,7 @@ impl OutOfOrder {
     /// Number of holes, which is the number of runs.
     #[must_use]
     pub const fn runs(&self) -> u32 {
-        self.count
+        self.count as u32
     }
 
     /// True bytes in the queue.
@@ -212,7 +220,9 @@ impl OutOfOrder {
         loop {
             if let Some(run) = runs.run(before).filter(|run| start.is_before(run.end)) {
                 let covered = run.end.earlier(end);
-                self.duplicate.get_or_insert(SackBlock { left: start.0, right: covered.0 });
+                if !self.has_duplicate {
+                    self.note_duplicate(start, covered);
+                }
                 packet.trim_front(covered.since(start) as usize);
                 start = covered;
             }
@@ -265,19 +275,25 @@ impl OutOfOrder {
 
     /// Records a duplicate of delivered bytes for the next report (D-SACK, RFC 2883 section 4).
     pub fn note_duplicate(&mut self, left: Seq, right: Seq) {
-        self.duplicate = Some(SackBlock { left: left.0, right: right.0 });
+        (self.duplicate, self.has_duplicate) = ((left, right), true);
+    }
+
+    const fn take_duplicate(&mut self) -> Option<SackBlock> {
+        let (left, right) = self.duplicate;
+        let has = core::mem::replace(&mut self.has_duplicate, false);
+        if has { Some(SackBlock { left: left.0, right: right.0 }) } else { None }
     }
 
     /// Whether a duplicate is to be reported: once (RFC 2883 section 4).
     #[must_use]
     pub const fn has_duplicate(&self) -> bool {
-        self.duplicate.is_some()
+        self.has_duplicate
     }
 
     /// Number of blocks that [`OutOfOrder::sack_blocks`] returns, if `most` permits.
     #[must_use]
     pub const fn block_count(&self) -> u32 {
-        self.count + self.duplicate.is_some() as u32
+        self.count as u32 + self.has_duplicate as u32
     }
 
     /// The SACK blocks of an ACK: a duplicate first, once (RFC 2883), then the run that grew last,
@@ -287,7 +303,7 @@ impl OutOfOrder {
         runs: &OooRanges,
         most: usize,
     ) -> [Option<SackBlock>; SACK_BLOCKS_MAX] {
-        if self.first == NONE && self.duplicate.is_none() {
+        if self.first == NONE && !self.has_duplicate {
             return [None; SACK_BLOCKS_MAX];
         }
         let mut latest: [Option<(u32, SackBlock)>; SACK_BLOCKS_MAX] = [None; SACK_BLOCKS_MAX];
@@ -309,7 +325,7 @@ impl OutOfOrder {
         }
         let mut blocks = [None; SACK_BLOCKS_MAX];
         let runs_of = latest.into_iter().flatten().map(|(_, block)| block);
-        let all = self.duplicate.take().into_iter().chain(runs_of);
+        let all = self.take_duplicate().into_iter().chain(runs_of);
         blocks.iter_mut().zip(all).take(most).for_each(|(to, block)| *to = Some(block));
         blocks
     }
@@ -322,7 +338,7 @@ impl OutOfOrder {
             self.first = runs.next(index);
             drop(runs.give_back(index));
         }
-        (self.count, self.held, self.duplicate) = (0, 0, None);
+        (self.count, self.held, self.has_duplicate) = (0, 0, false);
     }
 
     /// The last run that begins at `seq` or before, and the run after it.
@@ -400,7 +416,7 @@ impl OutOfOrder {
         (start, end): (Seq, Seq),
     ) -> Option<u32> {
         let mut at = at;
-        if self.count >= runs.allowed(self.count) {
+        if u32::from(self.count) >= runs.allowed(self.count.into()) {
             // Only for the earliest segment, and never the only run.
             if before != NONE || at == NONE {
                 return None;

@@ -123,9 +123,10 @@ impl Connection {
         let offered = |ours: bool, both: bool| if answers { both } else { ours };
         let options = TcpOptionSet {
             mss: Some(self.our_mss),
-            window_scale: offered(self.offers.scale, self.agreed.scaled).then_some(self.rcv.shift),
-            sack_permitted: offered(self.offers.sack, self.agreed.sack),
-            timestamps: offered(self.offers.timestamps, self.agreed.timestamps)
+            window_scale: offered(self.offers.scale(), self.agreed.scaled)
+                .then_some(self.rcv.shift),
+            sack_permitted: offered(self.offers.sack(), self.agreed.sack),
+            timestamps: offered(self.offers.timestamps(), self.agreed.timestamps)
                 .then(|| self.timestamps(cx)),
             ..TcpOptionSet::NONE
         };

@@ -15,13 +15,13 @@ use core::time::Duration;
 
 use floodwall_base::{Family, IfIndex, Instant};
 
-use crate::connection_index::ConnectionIndex;
+use crate::coarse_time::CoarseTime;
 use crate::flow_admission::FlowAdmission;
 use crate::mss::{announced_mss, floored_mtu};
 
 /// How long a report counts, and after which time larger segments are tried again (RFC 1191 section
 /// 6.3, RFC 8201 section 4, RFC 4821 section 7.3).
-const REPORT_LIFETIME: Duration = Duration::from_secs(600);
+const REPORT_LIFETIME: u32 = CoarseTime::ticks_of(Duration::from_secs(600));
 /// The MTU that is assumed before the first look-up.
 const ETHERNET_MTU: u32 = 1500;
 /// A search ends where so few bytes are left to be gained.
@@ -33,9 +33,9 @@ const LEAST_MSS_V4: u16 = 512;
 /// stated otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct PathSize {
-    /// In a search: when a probe may be sent, `NONE` until the path has proved alive. Else until
-    /// when `told` counts.
-    at: ConnectionIndex,
+    /// Where it `has_at`: in a search when a probe may be sent, which needs a path that has proved
+    /// alive; else until when `told` counts.
+    at: CoarseTime,
     /// The path MTU by the routing tables, in bytes; 0 before the first look-up.
     mtu: u32,
     /// The path MTU that a router has reported, in bytes; 0 where there is none.
@@ -48,6 +48,7 @@ pub(crate) struct PathSize {
     high: u16,
     /// The size of the probe in flight; 0 where there is none.
     probe: u16,
+    has_at: bool,
     /// The search has tried its largest size.
     has_tried: bool,
     /// The path carries less than the floor: routers may fragment.
@@ -63,7 +64,8 @@ impl PathSize {
     /// A path with this MTU by the routing tables, 0 where it was not looked up yet.
     pub(crate) fn new(mtu: u32, cap: u16) -> Self {
         Self {
-            at: ConnectionIndex::NONE,
+            at: CoarseTime::ORIGIN,
+            has_at: false,
             mtu,
             told: 0,
             cap,
@@ -96,6 +98,15 @@ impl PathSize {
         self.low != 0
     }
 
+    const fn wait_until(&mut self, at: CoarseTime) {
+        (self.at, self.has_at) = (at, true);
+    }
+
+    /// Whether a time is awaited.
+    const fn waits(&self, now: Instant) -> bool {
+        self.has_at && self.at.is_within(CoarseTime::of(now), REPORT_LIFETIME)
+    }
+
     /// Ends a search and what was reported before.
     fn start_over(&mut self) {
         *self = Self::new(self.mtu, self.cap);
@@ -117,7 +128,7 @@ impl PathSize {
 
     #[cold]
     fn follow_change(&mut self, mtu: u32, now: Instant) -> bool {
-        let is_over = !self.is_searching() && self.at.get().is_none_or(|until| now >= until);
+        let is_over = !self.is_searching() && !self.waits(now);
         // Once the tables have it, they also know when it ends.
         let is_known = mtu <= u32::from(self.told) && !self.clears_df;
         if self.told != 0 && (is_over || is_known) {
@@ -139,27 +150,28 @@ impl PathSize {
         let clears_df = self.clears_df || is_less;
         self.start_over();
         self.told = u16::try_from(floor).unwrap_or(u16::MAX);
-        (self.at, self.clears_df) = ((now + REPORT_LIFETIME).into(), clears_df);
+        self.wait_until(CoarseTime::of(now).after(REPORT_LIFETIME));
+        self.clears_df = clears_df;
     }
 
     /// Full segments of `size` bytes were lost several times: `smaller` ones are tried.
     fn suspect(&mut self, size: u16, smaller: u16) {
         self.high = self.high.max(size);
         (self.low, self.probe, self.has_tried) = (smaller, 0, false);
-        self.at = ConnectionIndex::NONE;
+        self.has_at = false;
         self.clears_df |= smaller == LEAST_MSS_V4;
     }
 
     /// Data was acknowledged: the path is alive.
     fn prove_alive(&mut self, now: Instant) {
-        if self.is_searching() && self.at.is_none() {
-            self.at = now.into();
+        if self.is_searching() && !self.has_at {
+            self.wait_until(CoarseTime::of(now));
         }
     }
 
     /// The size of the next probe, where one is due.
     fn next_probe(&mut self, family: Family, peer: u16, now: Instant) -> Option<u16> {
-        if self.probe != 0 || self.at.get().is_none_or(|at| now < at) {
+        if self.probe != 0 || !self.has_at || self.waits(now) {
             return None;
         }
         let permitted = self.permitted(family).min(peer);
@@ -188,7 +200,8 @@ impl PathSize {
         if self.high <= self.low && arrived {
             self.start_over();
         } else if self.high.saturating_sub(self.low) < CLOSE_ENOUGH {
-            (self.has_tried, self.at) = (false, (now + REPORT_LIFETIME).into());
+            self.has_tried = false;
+            self.wait_until(CoarseTime::of(now).after(REPORT_LIFETIME));
         }
         arrived
     }

@@ -15,7 +15,7 @@
 
 use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_checksum::{InternetSum, copy_sum};
-use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
+use floodwall_packet::{Class, PacketBuf, PacketQueue, Pool};
 
 /// Maximum number of chunks that one segment borrows: its headers need one or two chunks more.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
@@ -48,7 +48,7 @@ fn copy_with(len: usize, pool: &Pool, fill: impl FnOnce(&mut [u8]) -> usize) -> 
 /// counts once.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue<const OWN: bool = false> {
-    list: PacketList,
+    list: PacketQueue,
     newest: Option<PacketBuf>,
     bytes: u32,
     held: u32,
@@ -56,7 +56,7 @@ pub(crate) struct ByteQueue<const OWN: bool = false> {
 
 impl<const OWN: bool> ByteQueue<OWN> {
     pub(crate) const fn new() -> Self {
-        Self { list: PacketList::new(), newest: None, bytes: 0, held: 0 }
+        Self { list: PacketQueue::new(), newest: None, bytes: 0, held: 0 }
     }
 
     /// True bytes of memory that a chunk occupies.

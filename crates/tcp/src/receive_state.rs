@@ -40,6 +40,8 @@ pub(crate) struct ReceiveState {
     /// The folded sum of addresses, ports and protocol number: part of each checksum that we make.
     /// It belongs to no half; here are two bytes of room.
     pub(crate) ends_sum: u16,
+    /// The end of the peer's FIN, where that arrived out of order (`Connection::fin_ahead`).
+    pub(crate) fin_end: Seq,
     /// Limit of true bytes in the receive buffer.
     pub(crate) limit: u32,
     /// The estimated size of the peer's segments.
@@ -76,6 +78,7 @@ impl ReceiveState {
             irs: Seq(0),
             nxt: Seq(0),
             edge: Seq(0),
+            fin_end: Seq(0),
             shift,
             ends_sum: 0,
             limit,

@@ -124,11 +124,9 @@ pub struct Recovery {
     granted: u32,
     window: Window,
     rtt: RttEstimator,
-    rack: RackState,
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
-    /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
-    marked: Seq,
+    rack: RackState,
 }
 
 impl Recovery {
@@ -148,7 +146,6 @@ impl Recovery {
             mss,
             point: una,
             burst: 0,
-            marked: una,
             progress: now,
             alarm: ConnectionIndex::NONE,
         }
@@ -431,7 +428,6 @@ impl Recovery {
     fn pass_marks(&mut self, records: &mut SentSegments) {
         let una = self.board.una();
         self.point = self.point.later(una);
-        self.marked = self.marked.later(una);
         if self.loss != NO_LOSS_STATE {
             self.pass_loss(records);
         }
@@ -440,11 +436,12 @@ impl Recovery {
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
     /// next new segment carries CWR.
     pub fn on_ecn_echo(&mut self, records: &mut SentSegments, now: Instant) -> bool {
-        if self.is_reduced_for_a_mark() || self.phase != RecoveryPhase::Open {
+        if self.is_reduced_for_a_mark(records) || self.phase != RecoveryPhase::Open {
             return false;
         }
-        self.marked = self.board.nxt();
-        if let Some(loss) = self.known_loss_mut(records) {
+        let nxt = self.board.nxt();
+        if let Some(loss) = self.loss(records) {
+            loss.marked = nxt;
             loss.undo.disarm();
         }
         // The data in flight when the marked segment passed; this may be its last ACK.
@@ -455,8 +452,8 @@ impl Recovery {
 
     /// Whether the outstanding data has caused a reduction already: one per window of data, for any
     /// kind of congestion event.
-    fn is_reduced_for_a_mark(&self) -> bool {
-        self.board.una().is_before(self.marked)
+    fn is_reduced_for_a_mark(&self, records: &SentSegments) -> bool {
+        self.known_loss(records).is_some_and(|loss| self.board.una().is_before(loss.marked))
     }
 
     /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
@@ -655,7 +652,7 @@ impl Recovery {
         self.phase = RecoveryPhase::Fast;
         self.point = self.board.nxt();
         let una = self.board.una();
-        if !self.is_reduced_for_a_mark() {
+        if !self.is_reduced_for_a_mark(records) {
             if let Some(loss) = self.loss(records) {
                 loss.undo.arm(una);
             }

@@ -42,13 +42,33 @@ pub(crate) struct SynKept {
 const PASSIVE: u8 = 1;
 const COOKIE: u8 = 2;
 const WINDOW: u8 = 4;
+/// It waits in an accept queue.
+const WAITS: u8 = 8;
 
 impl SynKept {
     /// Of an active open.
     pub(crate) const NONE: Self = Self { window: 0, flags: 0, retransmitted: 0 };
 
+    /// Nothing but whether it waits in an accept queue.
+    pub(crate) const fn waiting(waits: bool) -> Self {
+        Self { flags: if waits { WAITS } else { 0 }, ..Self::NONE }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn waits(self) -> bool {
+        self.flags & WAITS != 0
+    }
+
+    /// It waits no longer; returns whether it did.
+    pub(crate) const fn end_wait(&mut self) -> bool {
+        let waited = self.waits();
+        self.flags &= !WAITS;
+        waited
+    }
+
+    /// Of a client that waits in an accept queue.
     pub(crate) fn of(proven: &Proven) -> Self {
-        let mut flags = PASSIVE;
+        let mut flags = PASSIVE | WAITS;
         if proven.by() == ProvenBy::Cookie {
             flags |= COOKIE;
         }

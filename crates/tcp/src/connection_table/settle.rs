@@ -59,7 +59,7 @@ impl Slot {
     fn announce(&self, ready: &mut IndexLists, index: u32) {
         let Some(connection) = &self.connection else { return };
         let has_events = !connection.events.is_empty() && !connection.released;
-        if has_events && self.slot.is_none() && !ready.is_linked(index) {
+        if has_events && !self.is_queued() && !ready.is_linked(index) {
             ready.push_back(self.owner.into(), index);
         }
     }
@@ -233,7 +233,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 connection.recovery.clear(&mut self.records);
                 place.connection = None;
             }
-            if let Some(slot) = place.slot.take() {
+            if let Some(slot) = place.take_queued() {
                 self.half_open.accepted(slot);
             }
             self.leaving -= usize::from(core::mem::take(&mut place.evicted));

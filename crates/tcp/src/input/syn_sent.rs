@@ -114,14 +114,14 @@ impl Connection {
             self.agreed.peer_mss = clamp_mss(mss);
             self.rcv.expect_at_most(self.agreed.peer_mss);
         }
-        self.agreed.sack = self.offers.sack && options.sack_permitted;
-        self.agreed.timestamps = self.offers.timestamps && options.timestamps.is_some();
+        self.agreed.sack = self.offers.sack() && options.sack_permitted;
+        self.agreed.timestamps = self.offers.timestamps() && options.timestamps.is_some();
         self.agree_on_marks(segment);
         if let Some(timestamps) = options.timestamps {
             self.recent = RecentTimestamp::new(timestamps.value, cx.now);
         }
         // Window scaling applies both ways or not at all (RFC 7323 section 2.2).
-        let scale = options.window_scale.filter(|_| self.offers.scale);
+        let scale = options.window_scale.filter(|_| self.offers.scale());
         self.agreed.scaled = scale.is_some();
         self.snd.shift = scale.unwrap_or(0).min(14);
         if !self.agreed.scaled {

@@ -70,7 +70,7 @@ impl Connection {
             }
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
-            || self.fin_ahead.is_some_and(|end| end.is_at_most(self.rcv.nxt));
+            || self.fin_ahead && self.rcv.fin_end.is_at_most(self.rcv.nxt);
         self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
         if fin {
             self.on_fin(cx);
@@ -138,7 +138,8 @@ impl Connection {
         }
         let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
-        if let Some(end) = self.fin_ahead {
+        if self.fin_ahead {
+            let end = self.rcv.fin_end;
             // Data after the peer's FIN is ignored.
             room = room.min(if segment.seq.is_before(end) { end.since(segment.seq) } else { 0 });
         }
@@ -213,7 +214,7 @@ impl Connection {
     ) -> InputOutcome {
         self.due.add(ConnectionDue::ACK);
         if segment.has(TcpFlags::FIN) {
-            self.fin_ahead = Some(segment.seq + segment.len);
+            (self.fin_ahead, self.rcv.fin_end) = (true, segment.seq + segment.len);
         }
         if segment.len == 0 {
             return InputOutcome::Taken;

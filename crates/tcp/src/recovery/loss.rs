@@ -17,7 +17,8 @@ impl Recovery {
     /// Its loss state, which is taken where it has none.
     pub(super) fn loss<'a>(&mut self, records: &'a mut SentSegments) -> Option<&'a mut LossState> {
         if self.loss == NO_LOSS_STATE {
-            self.loss = records.losses.take(LossState::new(self.window.controller()));
+            self.loss =
+                records.losses.take(LossState::new(self.window.controller(), self.board.una()));
         }
         records.losses.at_mut(self.loss)
     }
@@ -55,6 +56,7 @@ impl Recovery {
         let (una, is_all) = (self.board.una(), self.board.outstanding() == 0);
         if let Some(loss) = self.known_loss_mut(records) {
             loss.undo.pass(una);
+            loss.marked = loss.marked.later(una);
             if is_all {
                 loss.duplicates = 0;
             }

@@ -96,7 +96,7 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 176, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 168, "{}", size_of::<Recovery>());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, ConnectionDue, OpenKind};
-use crate::connection_table::{ConnectionTable, TcpContext};
+use crate::connection_table::{ConnectionTable, Slot, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::isn::IsnSecret;
@@ -266,7 +266,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The listener is gone. `Ok(None)` where the accept queue is empty.
     pub fn accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, StaleHandle> {
         let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
-        let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
+        let slot = self.places.get_mut(index as usize).and_then(Slot::take_queued);
         if let Some(slot) = slot {
             self.half_open.accepted(slot);
         }

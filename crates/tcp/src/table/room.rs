@@ -113,8 +113,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     fn evict(&mut self, lend: &mut TcpContext<'_>, index: u32) {
         self.ledgers.leave(index);
         let Some(place) = self.places.get_mut(index as usize) else { return };
+        let is_queued = place.is_queued();
         let Some(connection) = &mut place.connection else { return };
-        let counter = if place.slot.is_some() {
+        let counter = if is_queued {
             // No program knows it: it ends here.
             connection.released = true;
             self.listeners.dequeue(index);
