@@ -105,8 +105,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.ports.iter().any(Port::is_clogged)
     }
 
-    /// A slice of timed work, that begins `at` in the turn of `now`: piece by piece, as long as
-    /// there is time, whatever a unit takes. Returns when it ends.
+    /// A slice of timed work, that begins `at` in the turn of `now`: in pieces, until the
+    /// time is over, so that expensive units do not prolong it. Returns when it ends.
     fn work_slice(&mut self, now: Instant, at: Instant) -> Instant {
         self.facts.add(WorkerCounter::WorkSlices, 1);
         let mut left = self.work_limit.part_of(WORK_UNITS);

@@ -38,8 +38,8 @@ struct RecentFlow {
 }
 
 /// The places of flows that were found last. Only flows of connections are noted, so that invented
-/// sources change nothing; with a connection of its own a peer may displace a neighbour of its
-/// entry, whose segments are hashed then.
+/// sources change nothing; a peer with a connection of its own may displace the flow that has
+/// the same entry; the segments of that flow are hashed then.
 #[derive(Debug)]
 pub(crate) struct RecentFlows([RecentFlow; limits::TCP_RECENT_FLOWS]);
 

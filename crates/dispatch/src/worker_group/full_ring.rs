@@ -1,4 +1,4 @@
-//! A worker whose ring to another one fills up, on one thread and a turn at a time.
+//! Tests of a full hand-off ring between two workers, on one thread and turn by turn.
 
 use floodwall_base::limits::HANDOFF_RING;
 use floodwall_base::{IfIndex, WorkerId};

@@ -342,8 +342,8 @@ fn a_window_never_promises_what_is_then_refused_for_any_segment_sizes() {
     }
 }
 
-/// Two peers whose addresses differ in the upper half alone share an entry of the flows that were
-/// found last: each segment still gets to its own connection, and a new one to a place's next.
+/// Two peers with addresses that differ in the upper half alone share an entry of the flows that
+/// were found last: each segment still gets to its own connection, and a new one to a place's next.
 #[test]
 fn flows_that_are_looked_for_in_one_place_are_told_apart() {
     let mut peer = Peer::new(true);
