@@ -5,10 +5,11 @@
 //! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
 //! beyond a credit that the worker renews each turn (a token bucket). Established flows
 //! ([`EstablishedFlows`]) pass for as long as they make progress and their prefixes leave room to
-//! others (`flow_share.rs`). Traffic without readable ports (neighbour discovery, ICMP,
-//! fragments, options, extension headers) has a credit of its own, so that a flood of plain
-//! datagrams does not take it. Without pressure every frame passes at the cost of two more
-//! look-ups, except frames that the access list denies, which are always dropped here.
+//! others (`flow_share.rs`), and so do a few newcomers of those prefixes. Traffic without readable
+//! ports (neighbour discovery, ICMP, fragments, options, extension headers) has a credit of its
+//! own, so that a flood of plain datagrams does not take it. Without pressure every frame passes at
+//! the cost of two more look-ups, except frames that the access list denies, which are always
+//! dropped here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
 //! frame for our station goes to the socket or is counted here. The code: `filter/code.rs`.
@@ -40,9 +41,10 @@ use self::code::KnownFields;
 pub(super) use self::code::{SEGMENT_PROGRAM, SYN_PROGRAM};
 pub(crate) use self::desk::FilterRefusal;
 use self::desk::{
-    DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR, DESK_GRANTED,
-    DESK_NEAR, DESK_PAIRS, DESK_PREFIX_MAX, DESK_PRESSED, DESK_REFUSED, DESK_SERVICE_HIGH,
-    DESK_SERVICE_MAX, DESK_TURN, DESK_USED, DESK_WORDS, PAIRS_V4, PAIRS_V6, ProgramKind,
+    DESK_BEYOND, DESK_FLOW_PREFIX_MAX, DESK_FLOWS_DIVIDED, DESK_FLOWS_HIGH, DESK_FLOWS_NEAR,
+    DESK_GRANTED, DESK_NEAR, DESK_PAIRS, DESK_PREFIX_MAX, DESK_PRESSED, DESK_REFUSED,
+    DESK_SERVICE_HIGH, DESK_SERVICE_LEAST, DESK_SERVICE_MAX, DESK_TURN, DESK_USED, DESK_WORDS,
+    PAIRS_V4, PAIRS_V6, ProgramKind,
 };
 pub(super) use self::emit::{reach, wire};
 use self::established::{ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, SET_WAYS, SETS, USED};
@@ -83,7 +85,7 @@ impl XdpFilter {
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let desks = MappedWords::create(DESK_WORDS, queues)?;
         let (established, wants) =
-            (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
+            (EstablishedFlows::create(secret()?, secret()?)?, FilterTables::create(queues)?);
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
         let redirects = XdpRedirects::create(secret()?)?;
@@ -121,6 +123,7 @@ impl XdpFilter {
             desks,
             established,
             key: self.established.key(),
+            prefix_key: *self.established.prefix_key(),
             maps: self.maps(),
             fair: self.fair.maps(),
             flows: self.flows.maps(),
@@ -179,9 +182,16 @@ impl XdpFilter {
             }
         }
         let [service, high, prefix] = limits.of(unknown as u64);
-        for (number, value) in
-            [(DESK_SERVICE_MAX, service), (DESK_SERVICE_HIGH, high), (DESK_PREFIX_MAX, prefix)]
-        {
+        let [beyond, least] = fair::beyond(unknown as u64);
+        let granted = self.word(queue, DESK_GRANTED + ProgramKind::Plain as usize);
+        let granted = granted.map_or(0, |granted| granted.load(Relaxed));
+        for (number, value) in [
+            (DESK_BEYOND, granted.saturating_add(beyond)),
+            (DESK_SERVICE_LEAST, least),
+            (DESK_SERVICE_MAX, service),
+            (DESK_SERVICE_HIGH, high),
+            (DESK_PREFIX_MAX, prefix),
+        ] {
             if let Some(place) = self.word(queue, number) {
                 place.store(value, Relaxed);
             }

@@ -9,13 +9,13 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Regi
 
 use super::code::{
     KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS, credit,
-    destination, end, no_service, print, service,
+    destination, end, known_prefix, no_service, print, service,
 };
 use super::destination::port;
 use super::emit::{CodePaths, look_up, reach, wire, word};
 use super::established::TOKENS_AT_REST;
-use super::fair;
 use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SET_WAYS, SETS, USED};
+use super::{fair, flow_share};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, RX_QUEUE};
 
@@ -47,14 +47,27 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
             reach(a, ports + 4, ways.other);
         }
         service(a, if is_v6 { V6_PROTOCOL } else { V4_PROTOCOL }, ports);
-        credit(a, kind, &ways);
+        let (newcomer, closed) = (a.label(), ways.refuse(FilterRefusal::PortClosed));
+        if is_syn {
+            known_prefix(a, known, is_v6, (newcomer, &ways));
+        }
+        match is_syn {
+            true => fair::credit(a, &ways),
+            false => credit(a, kind, &ways),
+        }
         destination(a, known, is_v6, &ways);
-        port(a, &known.maps, ports, AnyAddress::Tcp, ways.refuse(FilterRefusal::PortClosed));
+        port(a, &known.maps, ports, AnyAddress::Tcp, closed);
         if is_syn {
             let protocol = if is_v6 { V6_PROTOCOL } else { V4_PROTOCOL };
             fair::emit(a, &known.fair, (is_v6, protocol, ports), &ways);
         }
         a.jump(ways.spend(kind));
+        if is_syn {
+            a.place(newcomer);
+            destination(a, known, is_v6, &ways);
+            port(a, &known.maps, ports, AnyAddress::Tcp, closed);
+            flow_share::emit(a, &known.flows, is_v6, &ways);
+        }
     }
     end(a, known, &ways);
 }

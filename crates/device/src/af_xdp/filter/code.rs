@@ -17,7 +17,7 @@ use super::desk::{
 };
 use super::destination::{OtherDestinations, accept_any_port, look, port, source};
 use super::emit::{CodePaths, KEY_SLOT, L3, look_up, reach, wire, word};
-use super::established::{ENTRY_WORDS, GRANTED, SET_WAYS, SETS, USED};
+use super::established::{ENTRY_WORDS, GRANTED, PREFIX_KEY_WORDS, SET_WAYS, SETS, USED, V4_PREFIX};
 use super::fair::{self, FairMaps};
 use super::flow_share::{self, FlowMaps};
 use crate::af_xdp::destination_maps::DestinationMaps;
@@ -66,6 +66,7 @@ pub(super) struct KnownFields<'a> {
     pub(super) desks: i32,
     pub(super) established: i32,
     pub(super) key: &'a [u64],
+    pub(super) prefix_key: [u64; PREFIX_KEY_WORDS],
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
     pub(super) flows: FlowMaps,
@@ -300,9 +301,8 @@ fn flow(
     other: Label,
     ways: &CodePaths,
 ) {
-    let (udp, flow, wanted) = (a.label(), a.label(), a.label());
+    let (flow, newcomer) = (a.label(), a.label());
     let protocol = words.last().map_or(0, |(_, at)| *at);
-    let closed = ways.refuse(FilterRefusal::PortClosed);
     reach(a, ports + 4, other);
     a.load(AccessSize::Byte, Register::R1, Register::R7, protocol)
         .jump_if(Register::R1, JumpCondition::Equal, UDP, flow)
@@ -315,7 +315,25 @@ fn flow(
         unknown_segment(a, programs, (ports, protocol));
     }
     service(a, protocol, ports);
-    credit(a, ProgramKind::Plain, ways);
+    known_prefix(a, known, is_v6, (newcomer, ways));
+    fair::credit(a, ways);
+    wanted(a, known, (is_v6, protocol, ports), ways);
+    fair::emit(a, &known.fair, (is_v6, protocol, ports), ways);
+    a.jump(ways.spend(ProgramKind::Plain));
+    a.place(newcomer);
+    wanted(a, known, (is_v6, protocol, ports), ways);
+    flow_share::emit(a, &known.flows, is_v6, ways);
+}
+
+/// Drops what is for a destination or a port that no shard accepts.
+fn wanted(
+    a: &mut Assembler,
+    known: &KnownFields<'_>,
+    (is_v6, protocol, ports): (bool, i16, i16),
+    ways: &CodePaths,
+) {
+    let (udp, wanted) = (a.label(), a.label());
+    let closed = ways.refuse(FilterRefusal::PortClosed);
     destination(a, known, is_v6, ways);
     a.load(AccessSize::Byte, Register::R1, Register::R7, protocol).jump_if(
         Register::R1,
@@ -328,8 +346,6 @@ fn flow(
     a.place(udp);
     port(a, &known.maps, ports, AnyAddress::Udp, closed);
     a.place(wanted);
-    fair::emit(a, &known.fair, (is_v6, protocol, ports), ways);
-    a.jump(ways.spend(ProgramKind::Plain));
 }
 
 /// Keeps the service of a frame that was read to its ports, for the sample of those that end here.
@@ -415,12 +431,23 @@ pub(super) fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(Access
 /// and their prefix has room. Falls through for all others.
 fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
     let (established, unknown) = (a.label(), a.label());
+    find(a, known, (established, ways.through));
+    a.jump(unknown);
+    a.place(established);
+    spend_token(a, ways.refuse(FilterRefusal::Flow));
+    flow_share::emit(a, &known.flows, is_v6, ways);
+    a.place(unknown);
+}
+
+/// Looks for the print in `R8` among the established ones: jumps to `found` with its entry in
+/// `R0`, or falls through.
+fn find(a: &mut Assembler, known: &KnownFields<'_>, (found, missing): (Label, Label)) {
     a.copy(Register::R1, Register::R8).compute(Register::R1, Operation::ShiftRight, 32).compute(
         Register::R1,
         Operation::And,
         SETS as i32 - 1,
     );
-    look_up(a, known.established, ways.through);
+    look_up(a, known.established, missing);
     for way in 0..SET_WAYS {
         // `R0` is at the entry.
         if way > 0 {
@@ -430,22 +457,50 @@ fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &C
             Register::R1,
             JumpCondition::Equal,
             Register::R8,
-            established,
+            found,
         );
     }
-    a.jump(unknown);
-    a.place(established);
+}
+
+/// Takes a token of the entry at `R0`; jumps to `none` where it has none.
+fn spend_token(a: &mut Assembler, none: Label) {
     a.load(AccessSize::Double, Register::R1, Register::R0, word(USED))
         .load(AccessSize::Double, Register::R2, Register::R0, word(GRANTED))
-        .jump_if_reg(
-            Register::R1,
-            JumpCondition::AtLeast,
-            Register::R2,
-            ways.refuse(FilterRefusal::Flow),
-        )
+        .jump_if_reg(Register::R1, JumpCondition::AtLeast, Register::R2, none)
         .add(Register::R1, 1)
         .store(AccessSize::Double, Register::R0, word(USED), Register::R1);
-    flow_share::emit(a, &known.flows, is_v6, ways);
+}
+
+/// Goes to `newcomer` with a frame of an unverified flow from a prefix whose established flows make
+/// progress, at the cost of a token of the prefix. Falls through for all others.
+pub(super) fn known_prefix(
+    a: &mut Assembler,
+    known: &KnownFields<'_>,
+    is_v6: bool,
+    (newcomer, ways): (Label, &CodePaths),
+) {
+    let (found, unknown) = (a.label(), a.label());
+    let [v4, v6, first, second] = known.prefix_key;
+    a.set_wide(Register::R8, if is_v6 { v6 } else { v4 });
+    let words: &[(i16, u64)] = match is_v6 {
+        false => &[(L3 + 12, first)],
+        true => &[(L3 + 8, first), (L3 + 12, second)],
+    };
+    for (at, factor) in words {
+        a.load(AccessSize::Word, Register::R1, Register::R7, *at);
+        if !is_v6 {
+            a.compute(Register::R1, Operation::And, V4_PREFIX.cast_signed());
+        }
+        a.set_wide(Register::R2, *factor)
+            .compute_reg(Register::R1, Operation::Multiply, Register::R2)
+            .compute_reg(Register::R8, Operation::Add, Register::R1);
+    }
+    a.compute(Register::R8, Operation::Or, 1);
+    find(a, known, (found, ways.through));
+    a.jump(unknown);
+    a.place(found);
+    spend_token(a, unknown);
+    a.jump(newcomer);
     a.place(unknown);
 }
 

@@ -25,8 +25,12 @@ pub(super) const DESK_FLOW_PREFIX_MAX: usize = DESK_TURN + 8;
 pub(super) const DESK_PAIRS: usize = DESK_TURN + 9;
 pub(super) const PAIRS_V4: i32 = 1;
 pub(super) const PAIRS_V6: i32 = 2;
-pub(super) const DESK_WORDS: usize = 32;
-const _: () = assert!(DESK_PAIRS < DESK_WORDS, "a desk has room for it all");
+/// For `fair.rs`: up to which count of unverified frames services that have had little may go on
+/// once the credit is used up, and how much is little.
+pub(super) const DESK_BEYOND: usize = DESK_TURN + 10;
+pub(super) const DESK_SERVICE_LEAST: usize = DESK_TURN + 11;
+pub(super) const DESK_WORDS: usize = 40;
+const _: () = assert!(DESK_SERVICE_LEAST < DESK_WORDS, "a desk has room for it all");
 
 /// A class of frames that has its own credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

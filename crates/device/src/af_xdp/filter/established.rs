@@ -1,5 +1,5 @@
-//! `EstablishedFlows`: the table of established flows that the XDP program prefers, and the tokens
-//! of each.
+//! `EstablishedFlows`: the table of established flows that the XDP program prefers, with the tokens
+//! of each, and of the prefixes that they come from.
 //!
 //! Filled by the device with flows that the stack's triage has verified, and with no others. A flow
 //! is the addresses, the protocol and the ports of a packet. The table stores a keyed hash of it
@@ -13,6 +13,11 @@
 //! progress is worth [`TOKENS_AT_REST`]. So replays, duplicates and repeated ACKs cost no more than
 //! that, and a flow with progress never lacks tokens.
 //!
+//! A source prefix (/24, /64) whose flows make progress is known, too: each such frame earns it
+//! [`TOKENS_EARNED`] tokens, and a datagram or SYN of an unverified flow from there takes one and
+//! goes on without credit. So new flows of clients that have proved that they exist do not share
+//! the fate of a flood from sources at random, which is of no known prefix.
+//!
 //! # Under flood
 //! Reachable by peers that triage has verified. Bound: `XDP_ESTABLISHED_FLOWS` entries, allocated
 //! at the start, and the caller's limit of newcomers a turn. Work per packet of an established
@@ -20,7 +25,10 @@
 //! replaces the least recently used (LRU) of the two entries that are not held, if that was silent
 //! for [`CROWDED_SILENCE`]; the first two stay until they are silent. An unverified flow with a
 //! colliding print (one in 2^30 tries) passes here and is still unverified for triage. Legitimate
-//! flows that find no place are treated as unverified.
+//! flows and prefixes that find no place are treated as unverified. Who forges sources of a known
+//! prefix has its tokens: at most [`TOKENS_EARNED`] frames for one of progress, and `flow_share.rs`
+//! limits what all frames of a prefix have together. The prefix's new flows are then unverified as
+//! any other; its established flows have tokens of their own.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -57,6 +65,8 @@ const BEHIND_MAX: u32 = 1 << 26;
 const HELD_ENTRIES: usize = 2;
 /// Words of the key: the initial value, and one for each word of a flow.
 pub(super) const KEY_WORDS: usize = 11;
+/// The same of a prefix: the initial values of both families, and one for each word.
+pub(super) const PREFIX_KEY_WORDS: usize = 4;
 /// Entries that were not seen for so long are removed.
 const FLOW_SILENCE: Duration = Duration::from_secs(30);
 /// Entries that were not seen for so long are replaced where a set is full.
@@ -76,16 +86,20 @@ pub(super) struct EstablishedFlows {
     swept: AtomicUsize,
     swept_at: AtomicU32,
     key: [u64; KEY_WORDS],
+    prefix_key: [u64; PREFIX_KEY_WORDS],
 }
 
 impl EstablishedFlows {
-    /// An empty table; `key` is secret.
-    pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
+    /// An empty table; both keys are secret.
+    pub(super) fn create(
+        key: [u64; KEY_WORDS],
+        prefix_key: [u64; PREFIX_KEY_WORDS],
+    ) -> io::Result<Self> {
         let seen = (0..SETS * SET_WAYS).map(|_| AtomicU32::new(0)).collect();
         let reached = (0..SETS * SET_WAYS).map(|_| AtomicU64::new(0)).collect();
         let entries = MappedWords::create(SET_WAYS * ENTRY_WORDS, SETS as u32)?;
         let (swept, swept_at) = (AtomicUsize::new(0), AtomicU32::new(0));
-        Ok(Self { entries, seen, reached, swept, swept_at, key })
+        Ok(Self { entries, seen, reached, swept, swept_at, key, prefix_key })
     }
 
     pub(super) fn fd(&self) -> i32 {
@@ -94,6 +108,10 @@ impl EstablishedFlows {
 
     pub(super) const fn key(&self) -> &[u64; KEY_WORDS] {
         &self.key
+    }
+
+    pub(super) const fn prefix_key(&self) -> &[u64; PREFIX_KEY_WORDS] {
+        &self.prefix_key
     }
 
     /// A word of the entry with this number.
@@ -109,18 +127,48 @@ impl EstablishedFlows {
         self.seen.get(entry).map_or(0, |seen| seen.load(Relaxed))
     }
 
-    /// Records a frame of an established flow, and what it earns. A new flow is entered if `may`;
-    /// returns whether one was.
+    /// Records a frame of an established flow, and what it and its prefix earn. A new flow or
+    /// prefix is entered if `may`; returns whether one was.
     pub(super) fn note(&self, now: Instant, (frame, flow): (&[u8], FlowKind), may: bool) -> bool {
         let Some(print) = self.print(frame, flow) else { return false };
-        let first = set_of(print) * SET_WAYS;
         let now = tick(now);
-        if let Some(entry) = (first..first + SET_WAYS).find(|entry| self.print_of(*entry) == print)
-        {
+        match self.find(print) {
+            Some(entry) => {
+                self.see(entry, now);
+                let is_progress = self.earn(entry, flow.reached(frame));
+                is_progress && flow == FlowKind::Ports && self.note_prefix(now, frame, may)
+            }
+            None => self.make(now, print, may).is_some_and(|entry| {
+                self.enter(entry, print, (TOKENS_AT_FIRST, flow.reached(frame)));
+                true
+            }),
+        }
+    }
+
+    /// The prefix of a flow that has made progress earns for its newcomers.
+    fn note_prefix(&self, now: u32, frame: &[u8], may: bool) -> bool {
+        let Some(print) = self.prefix_print(frame) else { return false };
+        if let Some(entry) = self.find(print) {
             self.see(entry, now);
-            self.earn(entry, flow.reached(frame));
+            self.grant_earned(entry, TOKENS_EARNED);
             return false;
         }
+        let made = self.make(now, print, may);
+        made.is_some_and(|entry| {
+            self.enter(entry, print, (TOKENS_EARNED, None));
+            true
+        })
+    }
+
+    /// The entry with this print.
+    fn find(&self, print: u64) -> Option<usize> {
+        let first = set_of(print) * SET_WAYS;
+        (first..first + SET_WAYS).find(|entry| self.print_of(*entry) == print)
+    }
+
+    /// A place for a new entry, seen now, if there is one and it `may` be taken.
+    fn make(&self, now: u32, print: u64, may: bool) -> Option<usize> {
+        let first = set_of(print) * SET_WAYS;
         let silence = |entry: usize| match self.print_of(entry) {
             0 => u32::MAX,
             _ => now.wrapping_sub(self.seen_at(entry)),
@@ -132,10 +180,9 @@ impl EstablishedFlows {
         let candidates = (first..first + SET_WAYS).filter(gives_way);
         let place = candidates.max_by_key(|entry| silence(*entry)).filter(|_| may);
         if let Some(entry) = place {
-            self.enter(entry, print, flow.reached(frame));
             self.see(entry, now);
         }
-        place.is_some()
+        place
     }
 
     /// Forgets all flows: those that go on are entered again.
@@ -159,13 +206,13 @@ impl EstablishedFlows {
         }
     }
 
-    /// A new flow.
-    fn enter(&self, entry: usize, print: u64, reached: Option<Reached>) {
+    /// A new flow or prefix, with so many tokens.
+    fn enter(&self, entry: usize, print: u64, (tokens, reached): (u64, Option<Reached>)) {
         let reached = reached.map_or(0, Reached::word);
         if let Some(place) = self.reached.get(entry) {
             place.store(reached, Relaxed);
         }
-        for (word, value) in [(USED, 0), (GRANTED, TOKENS_AT_FIRST), (0, print)] {
+        for (word, value) in [(USED, 0), (GRANTED, tokens), (0, print)] {
             if let Some(place) = self.word(entry, word) {
                 place.store(value, Relaxed);
             }
@@ -173,19 +220,25 @@ impl EstablishedFlows {
     }
 
     /// A known flow earns tokens where it has come further; where that cannot be told, always.
-    fn earn(&self, entry: usize, now: Option<Reached>) {
-        let Some(reached) = self.reached.get(entry) else { return };
+    /// Returns whether it has.
+    fn earn(&self, entry: usize, now: Option<Reached>) -> bool {
+        let Some(reached) = self.reached.get(entry) else { return false };
         let earned = match now {
             None => TOKENS_EARNED,
             Some(now) => {
                 let (furthest, bytes) = Reached(reached.load(Relaxed)).and(now);
                 if bytes == 0 {
-                    return;
+                    return false;
                 }
                 reached.store(furthest.word(), Relaxed);
                 TOKENS_EARNED + u64::from(bytes) / TOKEN_BYTES
             }
         };
+        self.grant_earned(entry, earned);
+        true
+    }
+
+    fn grant_earned(&self, entry: usize, earned: u64) {
         self.grant(entry, |used, granted| {
             granted.saturating_add(earned).min(used.saturating_add(TOKENS_MAX))
         });
@@ -252,7 +305,25 @@ impl EstablishedFlows {
         })?;
         Some(sum | 1)
     }
+
+    /// The print of the prefix of a frame's source, 24 bits or 64, whose flow has a print.
+    fn prefix_print(&self, frame: &[u8]) -> Option<u64> {
+        let word = |at: usize| Some(u32::from_ne_bytes(*frame.get(at..)?.first_chunk()?));
+        let [v4, v6, first, second] = self.prefix_key;
+        let product = |word: u32, factor: u64| u64::from(word).wrapping_mul(factor);
+        let sum = match u16::from_be_bytes(*frame.get(12..)?.first_chunk()?) {
+            0x0800 => v4.wrapping_add(product(word(26)? & V4_PREFIX, first)),
+            _ => {
+                let begun = v6.wrapping_add(product(word(22)?, first));
+                begun.wrapping_add(product(word(26)?, second))
+            }
+        };
+        Some(sum | 1)
+    }
 }
+
+/// The first 24 bits of an IPv4 address, as it is loaded.
+pub(super) const V4_PREFIX: u32 = u32::from_ne_bytes([0xff, 0xff, 0xff, 0]);
 
 /// What tells a flow from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

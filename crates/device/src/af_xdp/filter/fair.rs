@@ -6,8 +6,11 @@
 //! no more than another, once the service has had half of its part. Both limits are the same for
 //! all and follow the load: while the credit is nearly used up they fall, and else they rise, so
 //! that a service or prefix that asks for less than the limit loses nothing, and what it leaves is
-//! lent to the others (max-min shares). The last eighth of a service's part is kept for prefixes
-//! that have had nothing of it in this turn. Invariant: a limit is never zero.
+//! lent to the others (max-min shares). Limits that follow are too high in some turns, and the
+//! credit is used up before the turn is over: then a service that has had next to nothing in this
+//! turn goes on all the same, and half of the credit is the most that all of them have beyond it.
+//! The last eighth of a service's part is kept for prefixes that have had nothing of it in this
+//! turn. Invariant: a limit is never zero.
 //!
 //! # Under flood
 //! Bound: [`SERVICES`] and [`PREFIXES`] counters a queue, of fixed size; services and prefixes find
@@ -21,7 +24,8 @@ use std::io;
 use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Operation, Register};
 
 use super::desk::{
-    DESK_NEAR, DESK_PREFIX_MAX, DESK_SERVICE_HIGH, DESK_SERVICE_MAX, DESK_TURN, FilterRefusal,
+    DESK_BEYOND, DESK_GRANTED, DESK_NEAR, DESK_PREFIX_MAX, DESK_SERVICE_HIGH, DESK_SERVICE_LEAST,
+    DESK_SERVICE_MAX, DESK_TURN, DESK_USED, FilterRefusal, ProgramKind,
 };
 use super::emit::{CodePaths, L3, look_up, word};
 use crate::af_xdp::mapped_words::MappedWords;
@@ -118,6 +122,28 @@ impl FairLimits {
     }
 }
 
+/// Of credit that is divided: what services that have had little may have beyond it, and how much
+/// of it each of them.
+pub(super) const fn beyond(credit: u64) -> [u64; 2] {
+    match credit {
+        0..=DIVIDED_MIN | u64::MAX => [0, 0],
+        _ => [credit / 2, credit / 8],
+    }
+}
+
+/// Drops a frame where the credit is used up, and what services with little have beyond it.
+pub(super) fn credit(a: &mut Assembler, ways: &CodePaths) {
+    let used = word(DESK_USED + ProgramKind::Plain as usize);
+    a.load(AccessSize::Double, Register::R1, Register::R9, word(DESK_BEYOND))
+        .load(AccessSize::Double, Register::R2, Register::R9, used)
+        .jump_if_reg(
+            Register::R2,
+            JumpCondition::AtLeast,
+            Register::R1,
+            ways.refuse(FilterRefusal::Unknown),
+        );
+}
+
 /// Emits the count of a frame with protocol and ports at these offsets: jumps to a refusal
 /// where service or prefix has had its part. `R8` is the frame's end afterwards.
 pub(super) fn emit(
@@ -147,6 +173,7 @@ pub(super) fn emit(
             Register::R2,
             ways.refuse(FilterRefusal::Service),
         );
+    beyond_credit(a, ways);
     source_prefix(a, is_v6);
     a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE_SLOT).compute_reg(
         Register::R1,
@@ -186,6 +213,24 @@ pub(super) fn emit(
         .set(Register::R1, 1)
         .add_shared(Register::R9, word(DESK_NEAR), Register::R1);
     a.place(counted);
+}
+
+/// Drops a frame of a service that has had `R1` in this turn where the credit is used up, unless
+/// that is little.
+fn beyond_credit(a: &mut Assembler, ways: &CodePaths) {
+    let within = a.label();
+    let of = |first: usize| word(first + ProgramKind::Plain as usize);
+    a.load(AccessSize::Double, Register::R2, Register::R9, of(DESK_GRANTED))
+        .load(AccessSize::Double, Register::R3, Register::R9, of(DESK_USED))
+        .jump_if_reg(Register::R3, JumpCondition::Below, Register::R2, within)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_LEAST))
+        .jump_if_reg(
+            Register::R1,
+            JumpCondition::AtLeast,
+            Register::R2,
+            ways.refuse(FilterRefusal::Unknown),
+        );
+    a.place(within);
 }
 
 /// Loads the source's prefix into `R1`: 24 bits of an IPv4 address, 64 of an IPv6 one.

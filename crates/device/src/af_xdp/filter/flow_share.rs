@@ -1,7 +1,9 @@
 //! `FlowShares`: what established flows may cost under pressure, by flow and by source prefix.
 //!
-//! Emitted by `code.rs` for frames of flows in the table of established ones. Each flow has a token
-//! bucket that its progress fills (`established.rs`): a frame without a token is dropped. In each
+//! Emitted by `code.rs` for frames of flows in the table of established ones, and for newcomers of
+//! the prefixes that these come from. Each flow has a token bucket that its progress fills
+//! (`established.rs`): a frame without a token is dropped. So has each prefix for newcomers, which
+//! without a token are unverified as any other. In each
 //! turn of the worker there is room for some frames of established flows; once half of it is used,
 //! a prefix (/24, /64) has no more than a limit, which is the same for all prefixes and follows the
 //! load: it falls in turns that nearly use the room up, and rises in others. So a prefix that sends

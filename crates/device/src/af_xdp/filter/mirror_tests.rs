@@ -121,6 +121,7 @@ impl Modelled {
             desks,
             established,
             key: &key,
+            prefix_key: [3, 5, 7, 9],
             maps,
             fair,
             flows,
@@ -140,7 +141,8 @@ impl Modelled {
         for kind in ProgramKind::ALL {
             machine.set_word(desks, &zero, DESK_GRANTED + kind as usize, u64::MAX);
         }
-        for word in [super::DESK_SERVICE_MAX, super::DESK_SERVICE_HIGH, super::DESK_PREFIX_MAX] {
+        let words = [super::DESK_BEYOND, super::DESK_SERVICE_MAX];
+        for word in words.into_iter().chain([super::DESK_SERVICE_HIGH, super::DESK_PREFIX_MAX]) {
             machine.set_word(desks, &zero, word, u64::MAX);
         }
         let mapped = u128::from_be_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 99]);
@@ -268,6 +270,7 @@ fn of_each_reason_the_last_services_are_sampled() {
         for kind in ProgramKind::UNVERIFIED {
             modelled.machine.set_word(desks, &[0; 4], DESK_GRANTED + kind as usize, 0);
         }
+        modelled.machine.set_word(desks, &[0; 4], super::DESK_BEYOND, 0);
         for _ in 0..16 * sample::EACH / 2 {
             assert_eq!(modelled.say(&flow(six, UDP, 1, 1000)), Some(FilterRefusal::Unknown));
             let other = frame(0x0806, &[0; 40]);

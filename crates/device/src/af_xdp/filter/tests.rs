@@ -387,3 +387,79 @@ fn a_loud_prefix_of_established_flows_leaves_room_to_a_quiet_one() {
         assert!(line.stats().rx_flow_prefix_full > 0);
     }
 }
+
+/// Each of these marks is progress of the flow but the first, which makes it known.
+fn progress(line: &mut FirstLine, flow: &[u8], times: usize) {
+    (0..times).for_each(|_| line.mark_established(NOW, flow));
+}
+
+/// A SYN to `port`, from the prefix of a number.
+fn syn(v6: bool, prefix: u16, port: u16) -> Vec<u8> {
+    const SYN: u8 = 2;
+    let mut frame = from_prefix(v6, prefix, port);
+    let (protocol, ports) = if v6 { (20, 54) } else { (23, 34) };
+    (frame[protocol], frame[ports + 12], frame[ports + 13]) = (TCP, 0x50, SYN);
+    frame
+}
+
+#[test]
+fn newcomers_of_a_prefix_whose_flows_make_progress_need_no_credit_and_take_its_tokens() {
+    for (v6, answering) in [(false, false), (false, true), (true, false), (true, true)] {
+        let line = if answering { FirstLine::load_answering } else { FirstLine::load };
+        let Some(mut line) = or_skipped(line(STATION)) else { return };
+        line.admit(NOW, Some(0));
+        let talks = from_prefix(v6, 7000, 9);
+        let newcomers = [from_prefix(v6, 7000, 11), syn(v6, 7000, 80)];
+        let stranger = from_prefix(v6, 7001, 9);
+        let all = |line: &FirstLine, frame: &Vec<u8>, count: usize| {
+            let is_taken = |_: &usize| line.say(frame).unwrap() == FirstLineState::Taken;
+            (0..count).filter(is_taken).count()
+        };
+        progress(&mut line, &talks, 1);
+        for newcomer in &newcomers {
+            assert_eq!(all(&line, newcomer, 9), 0, "v6 {v6}: no progress yet");
+        }
+        for newcomer in &newcomers {
+            progress(&mut line, &talks, 2);
+            assert_eq!(all(&line, newcomer, 100), 8, "v6 {v6}: two frames of progress");
+            assert_eq!(line.say(newcomer).unwrap(), UNVERIFIED);
+        }
+        assert_eq!(all(&line, &stranger, 9), 0, "v6 {v6}: of another prefix");
+        assert_eq!(line.say(&talks).unwrap(), FirstLineState::Taken, "it has its own tokens");
+        progress(&mut line, &talks, 1000);
+        assert!(all(&line, &newcomers[0], 3000) <= 1024, "v6 {v6}: what may be kept");
+    }
+}
+
+#[test]
+fn a_flood_of_one_service_takes_nothing_of_newcomers_there_whose_prefix_talks() {
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        let loud: Vec<_> = (0..300).map(|prefix| from_prefix(v6, prefix, 9)).collect();
+        let newcomer = [from_prefix(v6, 7000, 9)];
+        let before = kept(&mut line, &loud, &newcomer);
+        progress(&mut line, &from_prefix(v6, 7000, 53), 1000);
+        let after = kept(&mut line, &loud, &newcomer);
+        assert!(before < 0.9 && after >= 0.99, "v6 {v6}: {before}, {after}");
+    }
+}
+
+#[test]
+fn a_service_that_asks_for_little_has_it_in_a_turn_whose_credit_is_used_up() {
+    const CREDIT: usize = 64;
+    let all = |line: &FirstLine, frames: &[Vec<u8>]| {
+        let is_taken = |frame: &&Vec<u8>| line.say(frame).unwrap() == FirstLineState::Taken;
+        frames.iter().filter(is_taken).count()
+    };
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        line.admit(NOW, Some(CREDIT));
+        let loud: Vec<_> = (0..200).map(|prefix| from_prefix(v6, prefix, 9)).collect();
+        assert_eq!(all(&line, &loud), CREDIT, "v6 {v6}: no limit has followed yet");
+        assert_eq!(all(&line, &loud), 0, "v6 {v6}: it is used up");
+        let quiet: Vec<_> = (0..20).map(|prefix| from_prefix(v6, 7000 + prefix, 53)).collect();
+        assert_eq!(all(&line, &quiet), CREDIT / 8, "v6 {v6}");
+        let services: Vec<_> = (100..200).map(|port| from_prefix(v6, 9000, port)).collect();
+        assert_eq!(all(&line, &services), CREDIT / 2 - CREDIT / 8, "v6 {v6}: all together");
+    }
+}
