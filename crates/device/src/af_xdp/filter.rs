@@ -16,7 +16,7 @@
 //!
 //! # Under flood
 //! Any sender on the link can use up the credits. Bound: what the worker grants. Work per frame:
-//! three look-ups and a hash of ten words; no memory grows. Unverified flows lose what the worker
+//! four look-ups and a hash of ten words; no memory grows. Unverified flows lose what the worker
 //! could not have handled, plus what the last turn of a burst leaves unused.
 
 mod behind;
