@@ -36,11 +36,11 @@ use crate::xdp_site::{KEPT, SharedInterface};
 
 /// The kernel's own service.
 const SSH: u16 = 22;
-const SHORT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(20 * 60);
 /// Packets a second of a flood, and how long one lasts.
 const FLOOD: u64 = 200_000;
-const FLOODED: Duration = Duration::from_millis(1500);
+const FLOODED: Duration = Duration::from_millis(1000);
 /// How long the link is down, or of another MTU.
 const DISTURBED: Duration = Duration::from_millis(300);
 /// Within this time everybody gets on again after the link was disturbed.

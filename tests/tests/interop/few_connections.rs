@@ -117,6 +117,12 @@ fn goes_on(began: Instant, time: Duration, asked: &AtomicUsize) -> bool {
     took < time || asked.load(Ordering::Relaxed) < ASKED_LEAST && took < ATTACK_MAX
 }
 
+/// How long an attack lasts at least: so many seconds, or the third part of it by default, in which
+/// an honest client asks often enough.
+fn lasts(seconds: u64) -> Duration {
+    Duration::from_secs(seconds) / if is_deep() { 1 } else { 3 }
+}
+
 /// Holds what was opened, in silence, for half a second at least.
 fn hold_on(asked: &AtomicUsize) {
     let began = Instant::now();
@@ -382,7 +388,7 @@ static LEAVES: AttackPlan = AttackPlan {
         });
         assert!(all.len() > attack.held * 19 / 20);
         let began = Instant::now();
-        while goes_on(began, Duration::from_secs(2), attack.asked) {
+        while goes_on(began, lasts(2), attack.asked) {
             pause(EVERY);
         }
     },
@@ -436,7 +442,7 @@ static DRIPS: AttackPlan = AttackPlan {
             stream.set_nonblocking(true).unwrap();
         });
         let began = Instant::now();
-        while goes_on(began, Duration::from_secs(4), attack.asked) {
+        while goes_on(began, lasts(4), attack.asked) {
             let mut little = [0; 2900];
             readers.iter_mut().for_each(|reader| _ = reader.read(&mut little));
             pause(Duration::from_millis(80));
@@ -464,7 +470,7 @@ static PIPELINES: AttackPlan = AttackPlan {
         let mut taken = vec![0; clients.len()];
         let mut room = vec![0; 65_536];
         let began = Instant::now();
-        while goes_on(began, Duration::from_secs(3), attack.asked) {
+        while goes_on(began, lasts(3), attack.asked) {
             for (client, taken) in clients.iter_mut().zip(&mut taken) {
                 let _ = client.read(&mut room);
                 if let Ok(count) = client.write(&requests[*taken..]) {
@@ -491,7 +497,7 @@ static TRICKLES: AttackPlan = AttackPlan {
         };
         let mut clients = open(attack.held, begin);
         let began = Instant::now();
-        while goes_on(began, Duration::from_secs(3), attack.asked) {
+        while goes_on(began, lasts(3), attack.asked) {
             for (number, client) in clients.iter_mut().enumerate() {
                 // The head was too long: the next connection begins another.
                 let is_refused = match client.write(b"a") {

@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use crate::command::{ip, run};
 use crate::namespace::{inside_then_alone, is_deep, pause, tell};
 use crate::syn_flood::callers::Calls;
-use crate::syn_flood::{HALF_A_SECOND, Server, Stand, THREE_SECONDS, service};
+use crate::syn_flood::{HALF_A_SECOND, Server, Stand, THREE_SECONDS, TRIES_MAX, service};
 
 /// The attacker's addresses, of networks of its own.
 const ATTACKER: [&str; 2] = ["10.99.0.9", "fd99::9"];
@@ -100,6 +100,50 @@ fn looked_at(stand: &Stand) -> [u64; 2] {
     })
 }
 
+/// One connection's segment is replayed beside others; what was not as it must be.
+fn replayed(stand: &Stand, server: Server, four: bool) -> Vec<String> {
+    let count = if is_deep() { 4000 } else { 300 };
+    let mut stream = stand.clients.inside(|| attack_from(four));
+    let frame = stand.clients.inside(|| old_frame(stand, &mut stream));
+    let replay = Stream::new(
+        Content::Replay { frames: vec![frame], mutate: false },
+        service(four).ip().into(),
+        service(four).ip().into(),
+        Pace::per_second(10_000_000),
+    );
+    let full = || if server == Server::Xdp { counted(stand, "rx_flow_full") } else { 0 };
+    let (before, looked_before) = (full(), looked_at(stand));
+    let (is_over, sent, came) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let trial = thread::scope(|scope| {
+        scope.spawn(|| stand.clients.inside(|| transfer(four, &is_over, (&sent, &came))));
+        let calls = Calls { count, rate: 300, to: Some(service(four)) };
+        let trial = stand.trial(vec![replay], || pause(LEAD), &[calls]);
+        is_over.store(true, Ordering::Relaxed);
+        trial
+    });
+    let refused = full() - before;
+    let [looks, established] = looked_at(stand);
+    let (looks, established) = (looks - looked_before[0], established - looked_before[1]);
+    let (sent, came) = (sent.into_inner(), came.into_inner());
+    tell(&format!(
+        "{server:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed, \
+         {established} of {looks} looked at had a token",
+        trial.row(),
+    ));
+    let has_tokens = server != Server::Xdp || refused > 0;
+    // Elsewhere most end before triage. A machine that takes all of them in time has no need to
+    // look at them.
+    let is_told = server != Server::Tap || looks < LOOKS_TOLD || established * 2 < looks;
+    let (limit, least) = if is_deep() { (HALF_A_SECOND, 0.98) } else { (THREE_SECONDS, 0.95) };
+    let wrong = [
+        (has_tokens, "the flow has its tokens, and no more".to_owned()),
+        (is_told, format!("{established} of {looks} packets had a token: replays are most")),
+        (came * 10 >= sent * 9, format!("{came} of {sent} bytes came back")),
+        (trial.within(limit) >= least, trial.row()),
+    ];
+    wrong.into_iter().filter_map(|(holds, what)| (!holds).then_some(what)).collect()
+}
+
 fn replayed_over(server: Server, flags: &'static str) {
     inside_then_alone(
         move || Stand::new(server, flags),
@@ -111,54 +155,16 @@ fn replayed_over(server: Server, flags: &'static str) {
                 // Else checksums are left to a card, and a replay has none.
                 let _ = run("ethtool", &format!("-K {name} tx off"), b"");
             });
-            let count = if is_deep() { 4000 } else { 300 };
+            // Flood, server and clients share the cores with what else runs on this machine.
             for four in [true, false] {
-                let mut stream = stand.clients.inside(|| attack_from(four));
-                let frame = stand.clients.inside(|| old_frame(&stand, &mut stream));
-                let replay = Stream::new(
-                    Content::Replay { frames: vec![frame], mutate: false },
-                    service(four).ip().into(),
-                    service(four).ip().into(),
-                    Pace::per_second(10_000_000),
-                );
-                let full = |stand: &Stand| {
-                    let is_xdp = server == Server::Xdp;
-                    if is_xdp { counted(stand, "rx_flow_full") } else { 0 }
-                };
-                let before = full(&stand);
-                let looked_before = looked_at(&stand);
-                let (is_over, sent, came) =
-                    (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-                let trial = thread::scope(|scope| {
-                    scope.spawn(|| {
-                        stand.clients.inside(|| transfer(four, &is_over, (&sent, &came)));
-                    });
-                    let calls = Calls { count, rate: 300, to: Some(service(four)) };
-                    let trial = stand.trial(vec![replay], || pause(LEAD), &[calls]);
-                    is_over.store(true, Ordering::Relaxed);
-                    trial
-                });
-                let refused = full(&stand) - before;
-                let [looks, established] = looked_at(&stand);
-                let looks = looks - looked_before[0];
-                let established = established - looked_before[1];
-                let (sent, came) = (sent.into_inner(), came.into_inner());
-                tell(&format!(
-                    "{server:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed, \
-                     {established} of {looks} looked at had a token",
-                    trial.row(),
-                ));
-                let has_tokens = server != Server::Xdp || refused > 0;
-                assert!(has_tokens, "the flow has its tokens, and no more");
-                // Elsewhere most end before triage. A machine that takes all of them in time has no
-                // need to look at them.
-                let is_told =
-                    server != Server::Tap || looks < LOOKS_TOLD || established * 2 < looks;
-                assert!(is_told, "{established} of {looks} packets had a token: replays are most");
-                assert!(came * 10 >= sent * 9, "{came} of {sent} bytes came back");
-                let (limit, least) =
-                    if is_deep() { (HALF_A_SECOND, 0.98) } else { (THREE_SECONDS, 0.95) };
-                assert!(trial.within(limit) >= least, "{}", trial.row());
+                let mut faults = replayed(&stand, server, four);
+                for _ in 1..TRIES_MAX {
+                    if faults.is_empty() {
+                        break;
+                    }
+                    faults = replayed(&stand, server, four);
+                }
+                assert!(faults.is_empty(), "{server:?} IPv4 {four}: {faults:?}");
             }
             let _ = stand.end();
         },

@@ -241,29 +241,41 @@ fn stream(from: &Host, to: &Host, addr: &str) {
 }
 
 /// What `iperf3` sends arrives: a second of a stream, but what was under way when its sender had
-/// enough (which its receiver does not count), and each of its datagrams.
+/// enough (which its receiver does not count), and each of its datagrams. On a machine that is busy
+/// the receiver's buffer may be full before it has a core: then they are sent again.
 fn iperf(from: &Host, to: &Host, addr: &str) {
-    for (words, port) in [("-t 1", 5204), ("-u -n 1M -b 20M -l 1200", 5205)] {
-        let listen = format!("-s -1 -p {port} -B {addr} --forceflush");
-        let Some(server) = to.inside(|| Process::start("iperf3", &listen, b"")) else { return };
-        let is_there = |text: &str| text.contains(&format!(":{port}"));
-        let listens =
-            || to.inside(|| run("ss", "-ltn", b"")).is_none_or(|said| is_there(&said.text));
-        assert!(until(PATIENCE, listens));
-        let client = format!("-c {addr} -p {port} {words} -J");
-        let said = from.inside(|| run("iperf3", &client, b"")).expect("the server is there");
-        assert!(said.status.success(), "{addr} {words}: {} {}", said.text, said.complaint);
-        let report: Value = serde_json::from_str(&said.text).unwrap();
-        let end = &report["end"];
-        if port == 5204 {
-            let received = end["sum_received"]["bytes"].as_u64();
-            assert!(received >= Some(1 << 20), "{addr}: {end:#}");
-        } else {
-            assert_eq!(end["sum"]["lost_packets"].as_u64(), Some(0), "{addr}: {end:#}");
-            assert!(end["sum"]["packets"].as_u64() > Some(800), "{addr}: {end:#}");
+    let report = iperf_once(from, to, addr, ("-t 1", 5204));
+    let received = |report: &Value| report["end"]["sum_received"]["bytes"].as_u64();
+    assert!(report.is_none_or(|report| received(&report) >= Some(1 << 20)), "{addr}");
+    let mut seen = Vec::new();
+    for _ in 0..DATAGRAM_TRIES {
+        let words = ("-u -n 1M -b 20M -l 1200", 5205);
+        let Some(report) = iperf_once(from, to, addr, words) else { return };
+        let sum = &report["end"]["sum"];
+        assert!(sum["packets"].as_u64() > Some(800), "{addr}: {sum:#}");
+        if sum["lost_packets"].as_u64() == Some(0) {
+            return;
         }
-        server.wait(PATIENCE);
+        seen.push(sum.to_string());
     }
+    panic!("{addr}: some are lost each time: {seen:#?}");
+}
+
+/// How often datagrams are sent until none is lost.
+const DATAGRAM_TRIES: usize = 6;
+
+/// The report of one run of `iperf3` with these words on this port; `None` without the program.
+fn iperf_once(from: &Host, to: &Host, addr: &str, (words, port): (&str, u16)) -> Option<Value> {
+    let listen = format!("-s -1 -p {port} -B {addr} --forceflush");
+    let server = to.inside(|| Process::start("iperf3", &listen, b""))?;
+    let is_there = |text: &str| text.contains(&format!(":{port}"));
+    let listens = || to.inside(|| run("ss", "-ltn", b"")).is_none_or(|said| is_there(&said.text));
+    assert!(until(PATIENCE, listens));
+    let client = format!("-c {addr} -p {port} {words} -J");
+    let said = from.inside(|| run("iperf3", &client, b"")).expect("the server is there");
+    assert!(said.status.success(), "{addr} {words}: {} {}", said.text, said.complaint);
+    server.wait(PATIENCE);
+    Some(serde_json::from_str(&said.text).unwrap())
 }
 
 /// A page that `curl` on one host fetches from the other.

@@ -17,40 +17,51 @@ use crate::xdp_site::{KEPT, SharedInterface};
 
 /// Flows of a family: enough for each of four queues to have some.
 const FLOWS: usize = 48;
-/// Each way: the mode, the word that the notes begin with, the queues.
-const WAYS: [(XdpMode, &str, usize); 4] = [
-    (XdpMode::Native, "native XDP", 1),
-    (XdpMode::Native, "native XDP", 4),
-    (XdpMode::Generic, "generic XDP", 1),
-    (XdpMode::Generic, "generic XDP", 4),
-];
+
+/// In one way: the mode, the word that the notes begin with, the queues.
+fn come_back(mode: XdpMode, words: &'static str, queues: usize) {
+    inside(move || {
+        let echo = Box::new(UdpService::new(ServiceKind::Echo, ECHO_PORT));
+        let Some(shared) = SharedInterface::set_up(mode, queues, vec![echo]) else { return };
+        let way = format!("{mode}, {queues} queues");
+        assert!(shared.notes[0].starts_with(words), "{way}: {:?}", shared.notes);
+        for Ends { ours, kernel } in ends() {
+            shared.host.inside(|| asks(ours, kernel));
+        }
+        for kept in KEPT {
+            assert!(shared.host.is_answered(kept), "{way}: the interface is the kernel's, too");
+        }
+        assert!(until(PATIENCE, || shared.settle().1.is_exact()), "{:?}", shared.settle());
+        let (each, settled) = shared.settle();
+        assert_eq!((each.len(), settled.lost), (queues, 0), "{way}");
+        for (number, queue) in each.iter().enumerate().take(used(mode, queues)) {
+            assert!(queue.rx_packets >= 3, "{way}: queue {number} is hardly used: {queue:?}");
+        }
+        let end = shared.running.stop();
+        let ended = end.outcome.expect("it was asked to end");
+        let lost = ended.ports.iter().map(|port| port.stats.rx_lost() + port.stats.tx_lost());
+        assert_eq!(lost.sum::<u64>(), 0, "{way}: {:?}", ended.ports);
+    });
+}
 
 #[test]
-fn pings_and_datagrams_of_both_families_come_back_in_both_modes_by_one_queue_and_four() {
-    for (mode, words, queues) in WAYS {
-        inside(move || {
-            let echo = Box::new(UdpService::new(ServiceKind::Echo, ECHO_PORT));
-            let Some(shared) = SharedInterface::set_up(mode, queues, vec![echo]) else { return };
-            let way = format!("{mode}, {queues} queues");
-            assert!(shared.notes[0].starts_with(words), "{way}: {:?}", shared.notes);
-            for Ends { ours, kernel } in ends() {
-                shared.host.inside(|| asks(ours, kernel));
-            }
-            for kept in KEPT {
-                assert!(shared.host.is_answered(kept), "{way}: the interface is the kernel's, too");
-            }
-            assert!(until(PATIENCE, || shared.settle().1.is_exact()), "{:?}", shared.settle());
-            let (each, settled) = shared.settle();
-            assert_eq!((each.len(), settled.lost), (queues, 0), "{way}");
-            for (number, queue) in each.iter().enumerate().take(used(mode, queues)) {
-                assert!(queue.rx_packets >= 3, "{way}: queue {number} is hardly used: {queue:?}");
-            }
-            let end = shared.running.stop();
-            let ended = end.outcome.expect("it was asked to end");
-            let lost = ended.ports.iter().map(|port| port.stats.rx_lost() + port.stats.tx_lost());
-            assert_eq!(lost.sum::<u64>(), 0, "{way}: {:?}", ended.ports);
-        });
-    }
+fn pings_and_datagrams_of_both_families_come_back_in_native_mode_by_one_queue() {
+    come_back(XdpMode::Native, "native XDP", 1);
+}
+
+#[test]
+fn pings_and_datagrams_of_both_families_come_back_in_native_mode_by_four_queues() {
+    come_back(XdpMode::Native, "native XDP", 4);
+}
+
+#[test]
+fn pings_and_datagrams_of_both_families_come_back_in_generic_mode_by_one_queue() {
+    come_back(XdpMode::Generic, "generic XDP", 1);
+}
+
+#[test]
+fn pings_and_datagrams_of_both_families_come_back_in_generic_mode_by_four_queues() {
+    come_back(XdpMode::Generic, "generic XDP", 4);
 }
 
 /// Queues that the kernel puts frames into. In generic mode it takes the queue `n` of a veth's
