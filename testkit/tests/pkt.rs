@@ -9,6 +9,8 @@
 mod reassembly;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use floodwall_testkit::pkt::{
@@ -94,37 +96,40 @@ fn fails_on_kernel(script: &Script, is_expected: impl Fn(&Failure) -> bool) -> R
     once().or_else(|_| once()).or_else(|_| once())
 }
 
+/// Scripts that are played at a time: most of their time they wait.
+const AT_A_TIME: usize = 24;
+
 #[test]
 fn the_kernel_passes_our_scripts_over_both_families_but_for_the_differences() {
-    let mut late = Vec::new();
-    for is_ipv6 in [false, true] {
-        let named = |(path, script): (PathBuf, Script)| {
-            (path.file_stem().unwrap().to_string_lossy().into_owned(), script)
-        };
-        let suits = |(name, script): &(String, Script)| {
-            let differs = kernel_differs(name).is_some();
-            !script.has_code() && !is_of_other_family(name, is_ipv6) && !differs
-        };
-        let all: Vec<_> = scripts().into_iter().map(named).filter(suits).collect();
-        // Each in a namespace of its own, some at once: most of their time they wait.
-        for some in all.chunks(8) {
-            let play = |(name, script): &(String, Script)| {
-                let script = if is_ipv6 { script.clone().over_ipv6() } else { script.clone() };
-                let own = script.clone();
-                (name.clone(), script, thread::spawn(move || passes_on_kernel(&own)))
-            };
-            let players: Vec<_> = some.iter().map(play).collect();
-            for (name, script, player) in players {
-                if player.join().unwrap().is_err() {
-                    late.push((name, is_ipv6, script));
-                }
+    let mut plays = Vec::new();
+    for (path, script) in scripts() {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for is_ipv6 in [false, true] {
+            let differs = kernel_differs(&name).is_some();
+            if script.has_code() || is_of_other_family(&name, is_ipv6) || differs {
+                continue;
             }
+            let script = if is_ipv6 { script.clone().over_ipv6() } else { script.clone() };
+            plays.push((name.clone(), is_ipv6, script));
         }
     }
+    assert!(plays.len() >= 20);
+    // Each in a namespace of its own.
+    let (next, late) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        let player = || {
+            while let Some(play) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if passes_on_kernel(&play.2).is_err() {
+                    late.lock().unwrap().push(play);
+                }
+            }
+        };
+        (0..AT_A_TIME).for_each(|_| drop(scope.spawn(player)));
+    });
     // A script that failed beside others is played again alone.
     let mut failures = Vec::new();
-    for (name, is_ipv6, script) in late {
-        if let Err(error) = passes_on_kernel(&script) {
+    for (name, is_ipv6, script) in late.into_inner().unwrap() {
+        if let Err(error) = passes_on_kernel(script) {
             failures.push(format!("{name} (IPv6: {is_ipv6}): {error}"));
         }
     }

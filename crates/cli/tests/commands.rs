@@ -166,7 +166,7 @@ fn completions_are_made_for_every_shell() {
 
 #[test]
 fn a_simulated_drill_prints_one_document_and_its_verdict_is_the_exit_code() {
-    let output = floodwall(&["drill", "--sim", "--json", "--seed", "3"]);
+    let output = floodwall(&["drill", "--sim", "--json", "--seed", "3", "--seconds", "0.1"]);
     let document: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
     let passed = document["passed"].as_bool().unwrap();
     assert_eq!(code(&output), if passed { 0 } else { 1 });
@@ -175,5 +175,7 @@ fn a_simulated_drill_prints_one_document_and_its_verdict_is_the_exit_code() {
     assert!(err(&output).contains("honest answered"), "the table is for humans");
     // Not 1, which is a floor that does not hold.
     assert_eq!(code(&floodwall(&["drill", "--sim", "--tap"])), 2);
-    assert_eq!(code(&floodwall(&["drill", "--seconds", "0"])), 2);
+    for length in ["0", "0.09", "-1", "3601", "NaN", "inf", "a"] {
+        assert_eq!(code(&floodwall(&["drill", "--sim", "--seconds", length])), 2, "{length}");
+    }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use floodwall_drill::{
@@ -20,14 +21,17 @@ fn run(options: &DrillOptions) -> Report {
     drill(options, &mut SilentProgress).unwrap()
 }
 
+/// The usual drill, which several tests look at.
+static USUAL: LazyLock<Report> = LazyLock::new(|| run(&short(DrillOptions::simulated(7))));
+
 fn failed(report: &Report) -> Vec<Criterion> {
     report.verdicts.iter().filter(|verdict| !verdict.passed).map(|verdict| verdict.floor).collect()
 }
 
 #[test]
 fn a_simulated_drill_passes() {
-    let report = run(&short(DrillOptions::simulated(7)));
-    assert_eq!(failed(&report), [], "{report}");
+    let report = &*USUAL;
+    assert_eq!(failed(report), [], "{report}");
     assert!(report.passed);
     // Of the statements about paths some were true, and accepted; of redirects none.
     let learnt = |name: &str| {
@@ -46,14 +50,13 @@ fn a_simulated_drill_passes() {
 
 #[test]
 fn a_simulated_drill_repeats_itself_byte_for_byte() {
-    let options = short(DrillOptions::simulated(7));
-    let (first, again) = (run(&options), run(&options));
+    let (first, again) = (&*USUAL, run(&short(DrillOptions::simulated(7))));
     assert_eq!(first.to_json().unwrap(), again.to_json().unwrap());
     assert_eq!(first.to_string(), again.to_string());
     let other = run(&short(DrillOptions::simulated(8)));
     assert_ne!(first.drops, other.drops, "another seed sends other packets");
     let floors = |report: &Report| report.verdicts.iter().map(|v| v.floor).collect::<Vec<_>>();
-    assert_eq!(floors(&first), floors(&other));
+    assert_eq!(floors(first), floors(&other));
 }
 
 #[test]
@@ -162,12 +165,10 @@ fn a_host_that_accepts_redirects_cannot_answer_those_behind_the_router() {
 
 #[test]
 fn on_a_machine_a_hundred_times_slower_a_round_is_too_long() {
-    let run_on = |costs| {
-        run(&DrillOptions { place: DrillPlace::World(costs), ..short(DrillOptions::simulated(1)) })
-    };
-    let (usual, slow) = (CostTable::default(), CostTable::default().times(100));
-    assert!(!failed(&run_on(usual)).contains(&Criterion::WorkerRun));
-    assert!(failed(&run_on(slow)).contains(&Criterion::WorkerRun));
+    let place = DrillPlace::World(CostTable::default().times(100));
+    let slow = run(&DrillOptions { place, ..short(DrillOptions::simulated(7)) });
+    assert!(!failed(&USUAL).contains(&Criterion::WorkerRun));
+    assert!(failed(&slow).contains(&Criterion::WorkerRun));
 }
 
 #[test]

@@ -111,16 +111,16 @@ fn ask(net: &Net, server: &mut Command) -> [Seen; 2] {
     assert_eq!(line.trim(), "serving");
     let questions = std::env::temp_dir().join(format!("fwdns{}", std::process::id()));
     std::fs::write(&questions, "one.example A\ntwo.example AAAA\n").unwrap();
-    let dnsperf = |(ours, _): (&str, &str), length: &str| {
+    let dnsperf = |(ours, _): (&str, &str), limit: [&str; 2]| {
         let (ours, _) = ours.split_once('/').unwrap();
         let mut dnsperf = net.command(2, "dnsperf");
-        dnsperf.args(["-s", ours, "-Q", "50", "-T", "1", "-c", "1", "-t", "1", "-l", length]);
+        dnsperf.args(["-s", ours, "-Q", "50", "-T", "1", "-c", "1", "-t", "1"]).args(limit);
         dnsperf.arg("-d").arg(&questions).stdout(Stdio::piped()).stderr(Stdio::null());
         Process(dnsperf.spawn().expect("dnsperf runs"))
     };
     // Neighbours are found, and our addresses used, before it begins.
-    let answered = || OURS.iter().all(|ours| said(dnsperf(*ours, "1")).0 > 0.0);
-    assert!((0..20).any(|_| answered()), "it never answers");
+    let answered = || OURS.iter().all(|ours| said(dnsperf(*ours, ["-n", "1"])).0 > 0.0);
+    assert!((0..40).any(|_| answered()), "it never answers");
     let floods = OURS.map(|(ours, start)| {
         let (ours, _) = ours.split_once('/').unwrap();
         let to = if ours.contains(':') { format!("[{ours}]:53") } else { format!("{ours}:53") };
@@ -131,7 +131,7 @@ fn ask(net: &Net, server: &mut Command) -> [Seen; 2] {
     });
     std::thread::sleep(Duration::from_millis(500));
     let length = if is_deep() { "6" } else { "1" };
-    let seen = OURS.map(|ours| dnsperf(ours, length)).map(said);
+    let seen = OURS.map(|ours| dnsperf(ours, ["-l", length])).map(said);
     drop(floods);
     let _ = std::fs::remove_file(questions);
     seen

@@ -49,10 +49,9 @@ pub(crate) struct DrillArgs {
     /// Decides every packet: the same number, the same packets in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How long each phase lasts
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: Option<u64>,
+    /// How long each phase lasts, from 0.1 to 3600
+    #[arg(long, value_name = "N", value_parser = phase)]
+    seconds: Option<Duration>,
     /// Workers of the host under test, each on a core of its own
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "tap")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
@@ -76,8 +75,8 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
         (_, true) => DrillOptions::on_tap(args.seed),
         _ => DrillOptions::new(args.seed),
     };
-    if let Some(seconds) = args.seconds {
-        options.schedule.phase = Duration::from_secs(seconds);
+    if let Some(phase) = args.seconds {
+        options.schedule.phase = phase;
     }
     if let Some(path) = &args.costs {
         match costs(path) {
@@ -106,6 +105,13 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
             NOT_RUN.into()
         }
     }
+}
+
+/// The length of a phase, in seconds.
+fn phase(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or("a number of seconds from 0.1 to 3600 is wanted")?;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// The table in a file.

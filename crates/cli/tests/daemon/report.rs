@@ -63,7 +63,7 @@ fn report(args: &[&str], folder: &Folder) -> String {
 #[test]
 fn a_drill_writes_a_page_with_its_floors_shares_machine_and_command() {
     let folder = Folder::new("drill-report");
-    let text = report(&["drill", "--sim", "--seconds", "1"], &folder);
+    let text = report(&["drill", "--sim", "--seconds", "0.1"], &folder);
     for part in
         ["floors hold", "guaranteed", "published", "99.3 to 100 %", "IPv6", "99 % floor", "--sim"]
     {
@@ -71,7 +71,7 @@ fn a_drill_writes_a_page_with_its_floors_shares_machine_and_command() {
     }
     // A folder that cannot be made is a failure with a sentence.
     let output = Command::new(BIN)
-        .args(["drill", "--sim", "--seconds", "1", "--report", "/dev/null/x"])
+        .args(["drill", "--sim", "--seconds", "0.1", "--report", "/dev/null/x"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");

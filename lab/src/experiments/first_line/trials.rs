@@ -44,7 +44,10 @@ pub(super) const STANDS: Duration = Duration::from_millis(700);
 const STANDS_V6: Duration = Duration::from_millis(2400);
 pub(super) const RISES: Duration = Duration::from_millis(1500);
 /// The latter where nothing is judged but that it works.
-pub(super) const RISES_QUICK: Duration = Duration::from_millis(600);
+pub(super) const RISES_QUICK: Duration = Duration::from_millis(200);
+/// There a victim stands when it answers one call; how long each has, and how many are made.
+const FIRST_CALL: Duration = Duration::from_millis(100);
+const FIRST_CALLS: u32 = 100;
 /// How often a trial of the quick form is tried until one client is answered.
 const TRIES_QUICK: u32 = 10;
 
@@ -232,8 +235,9 @@ impl Stand {
         let mac = moved.recv().map_err(|_| wrong("the victim does not stand"))?;
         pin_to_core(self.outside).map_err(wrong)?;
         self.raise_near(&mac)?;
-        let is_tentative = case.six && !case.victim.is_kernels();
-        thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
+        let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
+        let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
+        until_it_stands(work, &case, SocketAddr::new(server, SYN_PORT))?;
         let flooding = self.flood(&mac, &case)?;
         let rises = work.rises();
         thread::sleep(rises / 2);
@@ -243,8 +247,6 @@ impl Stand {
             eprintln!("answers may be lost at the clients' end: {error}");
         }
         thread::sleep(rises / 2);
-        let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
-        let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
         let before = Moment::now(self.flooded)?;
         let (called, stamps, datagrams) = thread::scope(|scope| {
             let asking =
@@ -317,6 +319,22 @@ impl Stand {
         let ports = "/proc/sys/net/ipv4/ip_local_port_range";
         std::fs::write(ports, "10000 65000").map_err(wrong)
     }
+}
+
+/// Waits until the victim stands: for a fixed time, so that nothing precedes what is measured;
+/// where only function is tested, until it answers.
+fn until_it_stands(work: &Work<'_>, case: &TrialCase, server: SocketAddr) -> Result<(), LabError> {
+    if work.only_load.is_none() {
+        let is_tentative = case.six && !case.victim.is_kernels();
+        thread::sleep(if is_tentative { STANDS_V6 } else { STANDS });
+        return Ok(());
+    }
+    for _ in 0..FIRST_CALLS {
+        if clients::call(server, (1, 1), FIRST_CALL)?.honest() > 0.0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Asks in datagrams at both ports, for as long as the honest calls take.
