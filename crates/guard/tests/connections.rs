@@ -1,16 +1,12 @@
 //! Connections through a guard, in network namespaces of their own.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::rig::{self, PEER, Rig, config, connect_and_echo, counted, echo, server, skip, start};
 use floodwall_guard::{GuardConfig, GuardError, UdpPort, Watch};
-use rig::{PEER, Rig, config, connect_and_echo, counted, echo, server, skip, start};
 
 #[test]
 fn connections_of_both_families_are_answered_and_taken_over() {

@@ -1,16 +1,12 @@
 //! What a verdict costs, by the kernel's own test runs. Ignored: it prints, and judges nothing.
 //!
-//! `cargo test -p floodwall-guard --test cost -- --ignored --nocapture`, as root.
-
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
+//! `cargo test -p floodwall-guard --test guarded cost:: -- --ignored --nocapture`, as root.
 
 use std::net::{TcpListener, TcpStream};
 
+use crate::rig::frame::{frame, run, writer};
+use crate::rig::{Rig, config, server, start};
 use floodwall_guard::{Guard, GuardConfig, Watch};
-use rig::frame::{frame, run, writer};
-use rig::{Rig, config, server, start};
 
 const PORT: u16 = 7000;
 const LINUX: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];

@@ -4,19 +4,15 @@
 //! that nothing here depends on the machine's pace. `FLOODWALL_DEEP=1` floods at
 //! multiples of what the server answers.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::rig::{self, Flood, Rig, SERVER, config, counted, server, skip, start};
 use floodwall_device::host_bpf::interface;
 use floodwall_guard::{DatagramProtocol, Guard, GuardConfig, UdpPort, Watch};
-use rig::{Flood, Rig, SERVER, config, counted, server, skip, start};
 
 const DNS: u16 = 53;
 const GAME: u16 = 27015;

@@ -1,9 +1,5 @@
 //! Honest connections while segments of no connection come, and what the kernel sees of them.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -12,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::rig::frame::{frame, run, writer};
+use crate::rig::{self, Flood, Rig, config, connect_and_echo, counted, echo, server, start};
 use floodwall_guard::{GuardConfig, Watch};
-use rig::frame::{frame, run, writer};
-use rig::{Flood, Rig, config, connect_and_echo, counted, echo, server, start};
 
 const PORT: u16 = 7000;
 const SYN: u8 = 0x02;

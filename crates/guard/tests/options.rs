@@ -3,16 +3,12 @@
 //! `ss` tells what the two kernels have agreed on. Every row is made twice in the same namespaces,
 //! before the guard is there and behind it, and must be equal.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use crate::rig::{self, IFACE, Rig, agreed, config, counted, server, start, sysctl};
 use floodwall_guard::Watch;
-use rig::{IFACE, Rig, agreed, config, counted, server, start, sysctl};
 
 /// Both ends of one connection, with data both ways.
 fn ends(rig: &Rig, v6: bool, port: u16, buffer: Option<usize>) -> [Vec<String>; 2] {

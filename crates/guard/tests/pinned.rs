@@ -1,14 +1,10 @@
 //! A guard that outlives its process, and its successor.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::rig::{self, IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start};
 use floodwall_guard::{Guard, GuardConfig, Watch, pins};
-use rig::{IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start};
 use rustix::thread::UnshareFlags;
 
 const PORT: u16 = 7000;

@@ -1,13 +1,9 @@
 //! Honest connections and what is taken off the wire under SYN floods, by the kernel alone and
 //! behind the guard, in one run. Ignored: it prints, and judges nothing.
 //!
-//! `cargo test -p floodwall-guard --test rates -- --ignored --nocapture`, as root. One thread
-//! floods and one connects, in the client's namespace; the veth's work is done on the flood's core,
-//! so that a dearer SYN slows the flood.
-
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
+//! `cargo test -p floodwall-guard --test guarded rates:: -- --ignored --nocapture`, as root. One
+//! thread floods and one connects, in the client's namespace; the veth's work is done on the
+//! flood's core, so that a dearer SYN slows the flood.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::{self, Flood, IFACE, Rig, config, echo, server, start};
 use floodwall_guard::Watch;
-use rig::{Flood, IFACE, Rig, config, echo, server, start};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 const PORT: u16 = 7000;

@@ -4,10 +4,6 @@
 //! is not installed is skipped, with its package. `FLOODWALL_DEEP=1`: 300 MB in place of 20, the
 //! whole matrix of options, and the rate of requests beside that of a direct connection.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::{self, Flood, Rig, config, counted, server, skip, start};
 use floodwall_guard::Watch;
-use rig::{Flood, Rig, config, counted, server, skip, start};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const NGINX: u16 = 8080;

@@ -1,9 +1,5 @@
 //! What stands in a guard's way: settings, listeners, drivers, tags; and that nothing is left.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
-
-mod rig;
-
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
@@ -11,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::rig::{
+    self, IFACE, Rig, close, config, connect_and_echo, counted, echo, server, skip, start, sysctl,
+};
 use floodwall_device::{HalfStanding, Placement};
 use floodwall_guard::{GuardConfig, GuardError, Notice, Trouble, Watch};
-use rig::{
-    IFACE, Rig, close, config, connect_and_echo, counted, echo, server, skip, start, sysctl,
-};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
 
 const PORT: u16 = 7000;

@@ -1,6 +1,4 @@
 //! What a program's host knows of itself, and its events.
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the router at the far end is a thread")]
 
 use std::future::Future;

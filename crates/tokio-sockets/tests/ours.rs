@@ -1,7 +1,5 @@
 //! What tokio's own socket cannot do, or does otherwise: runtimes that come and go, networks that
 //! end, errors of routes, names.
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::future::Future;
 use std::io::ErrorKind;

@@ -4,7 +4,6 @@
 //! connections were reset; those that take little of much, or send without end, at once or byte by
 //! byte, slow no other prefix to a stop. `FLOODWALL_DEEP=1` adds four times the price, and each
 //! family with one worker and with two.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

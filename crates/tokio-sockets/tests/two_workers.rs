@@ -1,6 +1,4 @@
 //! A host of two workers: a socket receives from both, one at every port included.
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 use std::future::Future;
 use std::io::ErrorKind;

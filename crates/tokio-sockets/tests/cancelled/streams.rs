@@ -6,7 +6,7 @@ use floodwall_base::Family;
 use floodwall_tokio_sockets::{Network, TcpListener, TcpSocket, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
-use crate::{Host, cut, host, nothing, points, soon};
+use crate::cancelled::{Host, cut, host, nothing, points, soon};
 
 const PORT: u16 = 7000;
 

@@ -10,7 +10,7 @@ use floodwall_base::Family;
 use floodwall_tokio_sockets::UdpSocket;
 use tokio::io::Interest;
 
-use crate::{Bell, Host, cut, host, nothing, points, soon};
+use crate::cancelled::{Bell, Host, cut, host, nothing, points, soon};
 
 const PORT: u16 = 7000;
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::datagrams::Datagrams;
-use crate::place::{Ip, Place, never, soon};
-use crate::transfer::{largest, payload};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Ip, Place, never, soon};
+use crate::parity::transfer::{largest, payload};
 
 /// The system's numbers for errors without a kind of their own.
 const DESTINATION_MISSING: i32 = 89;

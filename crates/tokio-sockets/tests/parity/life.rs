@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::datagrams::Datagrams;
-use crate::place::{Place, soon};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Place, soon};
 
 pub(crate) async fn a_socket_dropped_by_an_aborted_reader_frees_its_port<P: Place>(place: Arc<P>) {
     let one = place.one().await;
@@ -28,7 +28,7 @@ pub(crate) async fn a_socket_dropped_by_an_aborted_reader_frees_its_port<P: Plac
 pub(crate) async fn a_socket_serves_another_runtime<P: Place>(place: Arc<P>) {
     let (a, b) = place.connected().await;
     let other = std::thread::Builder::new().spawn(move || {
-        crate::current_thread().block_on(async {
+        crate::parity::current_thread().block_on(async {
             let mut room = [0; 10];
             for _ in 0..20 {
                 let len = soon(b.recv(&mut room)).await.unwrap();

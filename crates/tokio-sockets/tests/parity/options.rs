@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::datagrams::Datagrams;
-use crate::place::{Ip, Place};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Ip, Place};
 
 pub(crate) async fn options_are_read_back<P: Place>(place: Arc<P>) {
     let one = place.one().await;

@@ -15,8 +15,8 @@ use floodwall_dispatch::WorkerConfig;
 use floodwall_packet::PoolConfig;
 use floodwall_tokio_sockets::{Network, UdpSocket};
 
-use crate::datagrams::Datagrams;
 use crate::namespace;
+use crate::parity::datagrams::Datagrams;
 
 /// How long anything may take that must happen, on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -171,7 +171,7 @@ impl Ours {
     /// One host.
     pub(crate) fn loopback(ip: Ip) -> Self {
         let (here, other_end) = pair(64);
-        let here = crate::current_thread().block_on(host(here, 1, 1));
+        let here = crate::parity::current_thread().block_on(host(here, 1, 1));
         let ends = [Kernel(ip).here(); 2];
         let there = here.clone();
         Self { ip, ends, here, there, _other_end: Some(Mutex::new(other_end)) }
@@ -180,7 +180,7 @@ impl Ours {
     /// Two hosts, with so many workers here; one there.
     pub(crate) fn wire(ip: Ip, workers: usize) -> Self {
         let (here, there) = pair(1024);
-        let (here, there) = crate::current_thread()
+        let (here, there) = crate::parity::current_thread()
             .block_on(async { (host(here, 1, workers).await, host(there, 2, 1).await) });
         let ends = match ip {
             Ip::V4 => ["198.18.0.1", "198.18.0.2"],
@@ -188,7 +188,7 @@ impl Ours {
         };
         let ends = ends.map(|end| end.parse().unwrap());
         let wire = Self { ip, ends, here, there, _other_end: None };
-        crate::current_thread().block_on(wire.meet());
+        crate::parity::current_thread().block_on(wire.meet());
         wire
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::io::{Interest, ReadBuf};
 
-use crate::datagrams::Datagrams;
-use crate::place::{Place, never, soon};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Place, never, soon};
 
 pub(crate) async fn trying_an_empty_socket_would_block<P: Place>(place: Arc<P>) {
     let one = place.one().await;

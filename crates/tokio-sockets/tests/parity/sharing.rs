@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::datagrams::Datagrams;
-use crate::place::{Place, soon};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Place, soon};
 
 pub(crate) async fn several_readers_share_what_comes<P: Place>(place: Arc<P>) {
     let (a, b) = place.connected().await;

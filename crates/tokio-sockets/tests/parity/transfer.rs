@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use crate::datagrams::Datagrams;
-use crate::place::{Ip, Place, never, soon};
+use crate::parity::datagrams::Datagrams;
+use crate::parity::place::{Ip, Place, never, soon};
 
 /// Bytes that show the position of a gap.
 pub(crate) fn payload(len: usize) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
-use crate::place::{Listener, Place, Stream, soon};
+use crate::tcp::place::{Listener, Place, Stream, soon};
 
 fn kind<T>(outcome: io::Result<T>) -> ErrorKind {
     outcome.map(drop).expect_err("it is refused").kind()
@@ -46,7 +46,7 @@ pub(crate) async fn half_a_close_leaves_the_other_half<P: Place>(place: Arc<P>) 
     let mut found = Vec::new();
     soon(there.read_to_end(&mut found)).await.unwrap();
     assert_eq!(found, b"question");
-    let answer = crate::transfer::payload(100_000);
+    let answer = crate::tcp::transfer::payload(100_000);
     let expected = answer.clone();
     let writer = tokio::spawn(async move {
         there.write_all(&answer).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::place::{Listener, Place, Socket, Stream, soon};
+use crate::tcp::place::{Listener, Place, Socket, Stream, soon};
 
 pub(crate) async fn options_are_read_back<P: Place>(place: Arc<P>) {
     let (mut here, mut there) = place.connected().await;

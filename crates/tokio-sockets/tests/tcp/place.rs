@@ -342,7 +342,7 @@ impl Ours {
     /// One host.
     pub(crate) fn loopback(v6: bool) -> Self {
         let (here, other_end) = pair(64);
-        let here = crate::current_thread().block_on(host(here, 1, 1));
+        let here = crate::tcp::current_thread().block_on(host(here, 1, 1));
         let there = here.clone();
         Self { ends: [loopback(v6); 2], here, there, _other_end: Some(Mutex::new(other_end)) }
     }
@@ -350,7 +350,7 @@ impl Ours {
     /// Two hosts, with so many workers each.
     pub(crate) fn wire(v6: bool, workers: usize) -> Self {
         let (here, there) = pair(1024);
-        let (here, there) = crate::current_thread()
+        let (here, there) = crate::tcp::current_thread()
             .block_on(async { (host(here, 1, workers).await, host(there, 2, workers).await) });
         let ends = if v6 { ["2001:2::1", "2001:2::2"] } else { ["198.18.0.1", "198.18.0.2"] };
         Self { ends: ends.map(|end| end.parse().unwrap()), here, there, _other_end: None }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
-use crate::place::{Place, Stream, never, soon};
+use crate::tcp::place::{Place, Stream, never, soon};
 
 fn would_block<T>(outcome: &io::Result<T>) -> bool {
     matches!(outcome, Err(error) if error.kind() == ErrorKind::WouldBlock)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
 
-use crate::place::{Listener, Place, Socket, Stream, never, soon};
+use crate::tcp::place::{Listener, Place, Socket, Stream, never, soon};
 
 /// Bytes that repeat only after a long time.
 pub(crate) fn payload(len: usize) -> Vec<u8> {

@@ -4,13 +4,8 @@
 //! All bodies of a place run on one place, one after another, on a current-thread and on a
 //! multi-thread runtime: hosts are made once a family. The kernel's loopback is that of a namespace
 //! of the test's own, which takes root. Reading: `place.rs`, then the bodies.
-#![cfg(target_os = "linux")]
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 mod ends;
-#[path = "../namespace/mod.rs"]
-mod namespace;
 mod options;
 mod place;
 mod readiness;
@@ -21,7 +16,8 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::place::{Kernel, Ours, Place, soon};
+use crate::namespace;
+use crate::tcp::place::{Kernel, Ours, Place, soon};
 
 type Body<P> = fn(Arc<P>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -2,9 +2,6 @@
 //!
 //! The long form of the first test, `FLOODWALL_DEEP=1`, has 1,000 runs, with seeds from
 //! `FLOODWALL_DRAIN_SEED` on, in one process, which has room for 1,024 pools at a time.
-#![cfg(target_os = "linux")]
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 mod slow_wire;
 
@@ -17,7 +14,7 @@ use floodwall_packet::PoolConfig;
 use floodwall_tokio_sockets::{Drained, Network, NetworkBuilder, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::slow_wire::{SlowEnd, WireFaults, slow_wire};
+use crate::drain::slow_wire::{SlowEnd, WireFaults, slow_wire};
 
 /// Runs of the usual form, for each wire, and of the long one.
 const RUNS: u64 = 8;

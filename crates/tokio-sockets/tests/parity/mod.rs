@@ -4,13 +4,8 @@
 //! Both families; ours on the loopback of one host, and between two hosts over a wire in memory.
 //! Each body runs on a current-thread and on a multi-thread runtime. The kernel's loopback is that
 //! of a namespace of the test's own, which takes root. Reading: `place.rs`, then the bodies.
-#![cfg(target_os = "linux")]
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 mod datagrams;
-#[path = "../namespace/mod.rs"]
-mod namespace;
 mod place;
 
 mod errors;
@@ -28,7 +23,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::place::{Ip, Kernel, Ours, Place};
+use crate::namespace;
+use crate::parity::place::{Ip, Kernel, Ours, Place};
 
 /// One test a behaviour, place and family.
 macro_rules! parity {
