@@ -82,24 +82,13 @@ const STEPS: &[Step] = &[
         run: Run::Cargo(&["test", "--workspace", "--lib"], &[]),
         place: Place::After,
     },
-    // These tests mostly wait, for the kernel, for other processes and for foreign tools: two at a
-    // time, as many as a small machine has cores, they last three times as long as six at a time.
+    // These tests mostly wait, for the kernel, for other processes and for foreign tools: the
+    // compilers of the next steps have the cores meanwhile.
     Step {
         name: "interop",
-        what: "cargo test --workspace --no-fail-fast --test interop --test daemon -- \
-               --test-threads=6",
+        what: "cargo test --workspace --no-fail-fast --test interop --test daemon",
         run: Run::Cargo(
-            &[
-                "test",
-                "--workspace",
-                "--no-fail-fast",
-                "--test",
-                "interop",
-                "--test",
-                "daemon",
-                "--",
-                "--test-threads=6",
-            ],
+            &["test", "--workspace", "--no-fail-fast", "--test", "interop", "--test", "daemon"],
             &[],
         ),
         place: Place::After,

@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+#[cfg(feature = "scripts")]
 mod conformance;
 mod instructions;
 mod layers;
 mod links;
 mod lwip;
 mod modules;
+#[cfg(feature = "scripts")]
 mod pkt;
 mod rfc;
 mod sanitize;
@@ -72,10 +74,12 @@ fn main() -> ExitCode {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },
+        #[cfg(feature = "scripts")]
         Some((command, words)) if command == "pkt" => match pkt::run(&root, words) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },
+        #[cfg(feature = "scripts")]
         Some((command, words)) if command == "conformance" => {
             match conformance::run(&root, words) {
                 Ok(passed) => passed,

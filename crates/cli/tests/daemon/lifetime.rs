@@ -274,7 +274,7 @@ fn a_small_address_space_is_refused_in_words() {
         return;
     }
     let mut refused = 0;
-    for mebibytes in [24, 60, 84, 112, 128, 192, 320, 352, 384, 512] {
+    for mebibytes in [48, 60, 84, 112, 128, 192, 320, 352, 384, 512] {
         let socket = std::env::temp_dir()
             .join(format!("floodwall-space-{}-{mebibytes}", std::process::id()));
         let (binary, kib) = (BIN, mebibytes * 1024);
@@ -291,5 +291,5 @@ fn a_small_address_space_is_refused_in_words() {
         assert!(is_refused != has_run, "{mebibytes} MiB: {:?}\n{said}", output.status);
         assert!(!said.contains("memory allocation of"), "{mebibytes} MiB: {said}");
     }
-    assert!(refused > 0, "24 MiB were enough");
+    assert!(refused > 0, "48 MiB were enough");
 }
