@@ -20,19 +20,25 @@
 //! established flows go on to it all the same, because they have another consumer, or are
 //! refusable. Without established flows, nothing is taken from devices then.
 //!
+//! Unverified packets from prefixes that established flows come from ([`KnownPrefixes`]) wait apart
+//! from the others, [`NEWCOMERS_MAX`] at most, and every second place for unverified packets is
+//! theirs.
+//!
 //! Invariants: each packet is in the burst, in a queue, or counted as dropped
-//! ([`GateStats::conserves`]); packets of one class and family keep their order; no place of a
-//! burst stays empty while an unverified packet waits, except for the look-ahead and for lack of
-//! receive capacity; unverified packets are never shut out wholly, not by established flows either.
+//! ([`GateStats::conserves`]); packets of one class and family keep their order, but that those
+//! from known prefixes may go before others; no place of a burst stays empty while an unverified
+//! packet waits, except for the look-ahead and for lack of receive capacity; unverified packets are
+//! never shut out wholly, not by established flows either.
 //!
 //! # Under flood
 //! Any sender fills the queues. Bound: `UNVERIFIED_WAITING_MAX` packets a family, and a fifth of
-//! the free frames, so that a burst that comes meanwhile finds room; work per packet:
-//! one move beside the classification, and a hash of its source prefix. When a queue is full the
-//! new packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of
-//! the queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable
-//! packets are dropped as `TriageRejectable`. Legitimate but unverified flows lose as the flood
-//! does, by family; established flows lose nothing as long as the core can classify everything that
+//! the free frames, so that a burst that comes meanwhile finds room, beside [`NEWCOMERS_MAX`] from
+//! known prefixes; work per packet: one move beside the classification, and two hashes of its
+//! source prefix. When a queue is full the new packet is dropped, or the oldest where that is of a
+//! prefix that holds more than an eighth of the queue and twice as much as the new one's
+//! (`waiting_line.rs`), `TriageUnknown`; refusable packets are dropped as `TriageRejectable`.
+//! Legitimate but unverified flows lose as the flood does, by family, but for those from known
+//! prefixes; established flows lose nothing as long as the core can classify everything that
 //! arrives.
 
 use core::time::Duration;
@@ -41,6 +47,7 @@ use floodwall_base::Instant;
 use floodwall_base::limits::{BURST_MAX, UNVERIFIED_WAITING_MAX};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
+use crate::known_prefixes::KnownPrefixes;
 use crate::pressure::Pressure;
 use crate::share::Share;
 use crate::waiting_line::{self, WaitingLine};
@@ -65,6 +72,9 @@ const GATE_CREDIT: usize = 4 * BURST_MAX;
 const FREE_DIVISOR: usize = 5;
 /// However few are free, half a burst may wait.
 const WAITING_MIN: usize = BURST_MAX / 2;
+
+/// Packets from known prefixes that wait apart, at most.
+const NEWCOMERS_MAX: usize = BURST_MAX / 2;
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +201,11 @@ pub struct Gate {
     serving: Duration,
     /// Waiting packets: IPv4 and all that is not IP; IPv6.
     lines: [WaitingLine; 2],
+    /// Packets of new flows that do not wait with those, and the prefixes that they are from.
+    newcomers: PacketList,
+    known: KnownPrefixes,
+    /// Whether the last place for an unverified packet was one of the others.
+    strangers_next: bool,
     /// The queue to be served next.
     turn: usize,
     /// Scratch burst for sorting.
@@ -221,6 +236,9 @@ impl Gate {
             owed: Duration::ZERO,
             serving: Duration::ZERO,
             lines: [WaitingLine::default(), WaitingLine::default()],
+            newcomers: PacketList::new(),
+            known: KnownPrefixes::default(),
+            strangers_next: true,
             turn: 0,
             sorting: Burst::new(),
             acquaints_at: Instant::ORIGIN,
@@ -247,7 +265,7 @@ impl Gate {
     #[inline]
     pub const fn waiting(&self) -> usize {
         let [v4, v6] = &self.lines;
-        v4.len() + v6.len()
+        v4.len() + v6.len() + self.newcomers.len()
     }
 
     /// Whether packets are looked at: they come faster than they are handled, or some of them are
@@ -345,7 +363,10 @@ impl Gate {
         let mut others = PacketList::new();
         for (packet, class) in self.sorting.drain().zip(classes) {
             match class {
-                Triage::Established => drop(burst.push(packet)),
+                Triage::Established => {
+                    self.known.earn(&packet);
+                    let _ = burst.push(packet);
+                }
                 Triage::Rejectable | Triage::Unknown => others.push_back(packet),
             }
         }
@@ -464,12 +485,17 @@ impl Gate {
             Triage::Established => {
                 self.stats.established += 1;
                 self.established_flows_for = ESTABLISHED_ROUNDS;
+                self.known.earn(&packet);
                 // There is room: no more packets than arrived.
                 let _ = burst.push(packet);
             }
             Triage::Rejectable => self.stats.refused += 1,
             Triage::Unknown => {
                 self.stats.unknown += 1;
+                if self.newcomers.len() < NEWCOMERS_MAX && self.known.spend(&packet) {
+                    self.newcomers.push_back(packet);
+                    return;
+                }
                 let [v4, v6] = &mut self.lines;
                 let line = if waiting_line::is_ipv6(&packet) { v6 } else { v4 };
                 if line.push(packet, self.waiting_max) {
@@ -481,8 +507,17 @@ impl Gate {
         }
     }
 
-    /// The oldest packet of the queue that is served next, else of the other.
+    /// The oldest packet from a known prefix or of the others, in turn.
     fn next_unverified_packet(&mut self) -> Option<PacketBuf> {
+        self.strangers_next ^= true;
+        match self.strangers_next {
+            true => self.next_stranger().or_else(|| self.newcomers.pop_front()),
+            false => self.newcomers.pop_front().or_else(|| self.next_stranger()),
+        }
+    }
+
+    /// The oldest packet of the queue that is served next, else of the other.
+    fn next_stranger(&mut self) -> Option<PacketBuf> {
         let [v4, v6] = &mut self.lines;
         let (first, second) = if self.turn == 0 { (v4, v6) } else { (v6, v4) };
         self.turn ^= 1;
@@ -493,7 +528,8 @@ impl Gate {
     /// having gone on: the caller accounts for them.
     pub fn take_waiting(&mut self) -> PacketList {
         let [v4, v6] = &mut self.lines;
-        let mut all = v4.take();
+        let mut all = self.newcomers.take();
+        all.append(&mut v4.take());
         all.append(&mut v6.take());
         self.stats.admitted += all.len() as u64;
         all

@@ -11,6 +11,7 @@
 mod balance;
 mod gate;
 mod handed;
+mod known_prefixes;
 mod pressure;
 mod share;
 mod waiting_line;

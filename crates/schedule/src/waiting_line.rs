@@ -103,6 +103,14 @@ impl WaitingLine {
 
 /// The cell of a packet's source prefix.
 fn cell_of(packet: &PacketBuf) -> usize {
+    let prefix = source_of(packet).map_or(0, |(is_v6, first)| first >> if is_v6 { 16 } else { 40 });
+    // Fibonacci hashing (Knuth, volume 3, section 6.4).
+    (prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+/// Whether a packet is IPv6, and the first eight bytes of its source and what follows that; `None`
+/// of what is not IP.
+pub(crate) fn source_of(packet: &PacketBuf) -> Option<(bool, u64)> {
     let bytes = packet.first();
     // Behind an Ethernet header, or without one.
     let is_bare = matches!(bytes.first().map(|byte| byte >> 4), Some(4 | 6))
@@ -110,13 +118,12 @@ fn cell_of(packet: &PacketBuf) -> usize {
             || word(bytes, 2) == Some(packet.len()));
     let network = if is_bare { 0 } else { 14 };
     let at = |offset: usize| bytes.get(network + offset..)?.first_chunk::<8>();
-    let prefix = match bytes.get(network).map(|byte| byte >> 4) {
-        Some(4) => at(12).map(|source| u64::from_be_bytes(*source) >> 40),
-        Some(6) => at(8).map(|source| u64::from_be_bytes(*source) >> 16),
-        _ => None,
+    let is_v6 = match bytes.get(network)? >> 4 {
+        4 => false,
+        6 => true,
+        _ => return None,
     };
-    // Fibonacci hashing (Knuth, volume 3, section 6.4).
-    (prefix.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    at(if is_v6 { 8 } else { 12 }).map(|first| (is_v6, u64::from_be_bytes(*first)))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

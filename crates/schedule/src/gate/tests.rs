@@ -655,3 +655,47 @@ fn packets_wait_in_a_part_of_the_free_memory_and_in_all_their_places_where_there
         assert!(left <= WAITING_MIN, "{left}: what waits is served, and no more joins it");
     }
 }
+
+/// A server takes sixteen packets a turn of sixty: those of a prefix with an established flow do
+/// not wait with the flood, and another newcomer does.
+#[test]
+fn new_flows_of_a_prefix_with_established_ones_are_served_before_a_flood_of_others() {
+    const TURNS: u16 = 200;
+    for v6 in [false, true] {
+        let config = GateConfig { waiting: 64, ..always() };
+        let mut bench = Bench::new(config);
+        let from = |bench: &Bench, prefix: u16, class: u8| {
+            let mut bytes = [0; 74];
+            let [high, low] = prefix.to_be_bytes();
+            if v6 {
+                bytes[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+                bytes[22..30].copy_from_slice(&[0x20, 1, 0xd, 0xb8, high, low, 0, 0]);
+            } else {
+                bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+                bytes[26..29].copy_from_slice(&[10, high, low]);
+            }
+            (bytes[72], bytes[73]) = (prefix as u8, class);
+            bench.pool.packet_from(&bytes).unwrap()
+        };
+        let (mut talks, mut strangers) = (0, 0);
+        for turn in 0..TURNS {
+            let mut ring = vec![from(&bench, 7, b'f'), from(&bench, 7, b's')];
+            // The last byte of a prefix marks it: none of the flood's is 7 or 8.
+            ring.extend((0..50).map(|n| from(&bench, (turn * 50 + n) << 4, b's')));
+            ring.push(from(&bench, 8, b's'));
+            bench.poll(&mut ring, 16);
+            assert!(bench.gate.stats().conserves(bench.gate.waiting()));
+            for packet in bench.burst.drain() {
+                match *packet.first().last_chunk::<2>().unwrap() {
+                    [7, b's'] => talks += 1,
+                    [8, b's'] => strangers += 1,
+                    _ => {}
+                }
+            }
+        }
+        assert!(talks + 1 >= TURNS, "v6 {v6}: {talks}");
+        assert!(strangers < TURNS / 2, "v6 {v6}: {strangers}");
+        assert!(bench.gate.stats().crowded_out > 0);
+        assert!(bench.gate.take_waiting().len() <= 64 + NEWCOMERS_MAX);
+    }
+}
