@@ -17,7 +17,8 @@
 //! When it is full the kernel drops every frame, counted as `rx_ring_full`. Before that point the
 //! program passes established flows and limits unverified ones to what the worker can handle
 //! (`af_xdp/filter.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
-//! their own, so that neither crowds out the other.
+//! their own, so that neither crowds out the other, and a credit by time
+//! (`af_xdp/group_credit.rs`), since the host works on each of them, too.
 
 mod attach;
 pub(crate) mod bpf;
@@ -31,6 +32,7 @@ pub(crate) mod features;
 mod filter;
 mod filter_tables;
 mod first_line;
+mod group_credit;
 mod line_lacks;
 mod line_report;
 mod line_switch;
@@ -760,6 +762,7 @@ impl Device for AfXdp {
         }
         if self.number == 0 {
             all.rx_program_lost += self.shared.steering.lost();
+            all.rx_group_full += self.shared.steering.groups_refused().unwrap_or(0);
             let redirects = self.shared.steering.filter().map(XdpFilter::redirects);
             let (packets, bytes) = redirects.map_or((0, 0), XdpRedirects::redirected);
             all.rx_redirected += packets;

@@ -60,6 +60,9 @@ pub struct DeviceStats {
     /// Dropped by an XDP interface's program under pressure: of an established flow, beyond what
     /// its source's prefix (/24, /64) has of the room for established flows.
     pub rx_flow_prefix_full: u64,
+    /// Dropped by an XDP interface's program, under pressure or not: for a group or a broadcast,
+    /// beyond what passes to the host and to us in a second.
+    pub rx_group_full: u64,
     /// SYNs that the program at the interface answered by itself; no loss.
     pub rx_syns_answered: u64,
     /// Packets of a router that the program at the interface passed on to another one of ours, for
@@ -88,7 +91,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 32] {
+    pub const fn named(&self) -> [(&'static str, u64); 33] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -112,6 +115,7 @@ impl DeviceStats {
             ("rx_prefix_full", self.rx_prefix_full),
             ("rx_flow_full", self.rx_flow_full),
             ("rx_flow_prefix_full", self.rx_flow_prefix_full),
+            ("rx_group_full", self.rx_group_full),
             ("rx_syns_answered", self.rx_syns_answered),
             ("rx_redirected", self.rx_redirected),
             ("rx_redirected_bytes", self.rx_redirected_bytes),
@@ -141,6 +145,7 @@ impl DeviceStats {
             + self.rx_prefix_full
             + self.rx_flow_full
             + self.rx_flow_prefix_full
+            + self.rx_group_full
     }
 
     /// Of these, what was refused at the interface because triage would have dropped it.
@@ -184,6 +189,7 @@ impl DeviceStats {
         self.rx_prefix_full += other.rx_prefix_full;
         self.rx_flow_full += other.rx_flow_full;
         self.rx_flow_prefix_full += other.rx_flow_prefix_full;
+        self.rx_group_full += other.rx_group_full;
         self.rx_syns_answered += other.rx_syns_answered;
         self.rx_redirected += other.rx_redirected;
         self.rx_redirected_bytes += other.rx_redirected_bytes;

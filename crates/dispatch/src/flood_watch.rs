@@ -113,6 +113,7 @@ impl FloodKind {
                 "rx_prefix_full",
                 "rx_flow_full",
                 "rx_flow_prefix_full",
+                "rx_group_full",
             ],
             Self::Udp | Self::Fragments | Self::Icmp | Self::Neighbors => &[],
         }

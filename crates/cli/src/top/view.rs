@@ -15,7 +15,7 @@ pub(super) const SERIES: usize = 4;
 const REFUSALS_MAX: usize = 8;
 
 /// What programs at an interface do, and what its ring loses, before a worker sees it.
-const FIRST_LINE_STATS: [&str; 17] = [
+const FIRST_LINE_STATS: [&str; 18] = [
     "rx_syns_answered",
     "rx_cookies_proven",
     "rx_cookies_forged",
@@ -32,6 +32,7 @@ const FIRST_LINE_STATS: [&str; 17] = [
     "rx_service_full",
     "rx_prefix_full",
     "rx_flow_full",
+    "rx_group_full",
     "rx_ring_full",
 ];
 

@@ -52,6 +52,7 @@ use self::fair::{FairCredit, FairLimits};
 use self::flow_share::{FlowLimit, FlowShares};
 use super::destination_maps::DestinationMaps;
 use super::filter_tables::FilterTables;
+use super::group_credit::GroupCredit;
 use super::mapped_words::MappedWords;
 use super::redirects::XdpRedirects;
 use crate::service_sample::ServiceSample;
@@ -73,6 +74,7 @@ pub(crate) struct XdpFilter {
     fair: FairCredit,
     flows: FlowShares,
     redirects: XdpRedirects,
+    groups: GroupCredit,
     samples: MappedWords,
     queues: u32,
 }
@@ -89,8 +91,9 @@ impl XdpFilter {
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
         let redirects = XdpRedirects::create(secret()?)?;
+        let groups = GroupCredit::create()?;
         let samples = MappedWords::create(1, queues * sample::ENTRIES as u32)?;
-        Ok(Self { desks, established, wants, fair, flows, redirects, samples, queues })
+        Ok(Self { desks, established, wants, fair, flows, redirects, groups, samples, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -104,6 +107,11 @@ impl XdpFilter {
     ) {
         let redirects = redirects.then(|| self.redirects.maps());
         code::emit(program, &KnownFields { programs, redirects, ..self.known() }, through);
+    }
+
+    /// What bounds the frames for groups.
+    pub(super) const fn groups(&self) -> &GroupCredit {
+        &self.groups
     }
 
     /// Emits what becomes of a TCP frame that those programs have left alone: as

@@ -2,10 +2,10 @@
 //! passes all others to the host's stack.
 //!
 //! Called by `af_xdp.rs`. A frame for our station's address goes to the socket of its queue; all
-//! else passes to the system, groups and broadcasts too, of which the device takes a copy through
-//! a packet socket: so the host keeps its interface. Invariants: what is not for our unicast
-//! address is never taken from the system; the program is gone when the last device of the
-//! interface is dropped, or the process ends.
+//! else passes to the system, groups and broadcasts too, up to their credit, of which the device
+//! takes a copy through a packet socket: so the host keeps its interface. Invariants: what is not
+//! for our unicast address is never taken from the system; the program is gone when the last device
+//! of the interface is dropped, or the process ends.
 //!
 //! # Under flood
 //! Reachable by any sender on the link. No memory grows. Work per frame: three loads, one look-up
@@ -13,7 +13,7 @@
 //! queue has no socket or the socket has no room.
 
 use crate::af_xdp::link_station::LinkStation;
-use crate::af_xdp::xdp_abi::{DATA, DATA_END, Deliver, PASS};
+use crate::af_xdp::xdp_abi::{DATA, DATA_END, DROP, Deliver, PASS};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
@@ -42,9 +42,11 @@ enum QueueCount {
     Ours = 0,
     /// Frames left to the system.
     Passed = 1,
+    /// Frames for groups dropped beyond their credit.
+    GroupsRefused = 2,
 }
 
-const COUNTS: u32 = 2;
+const COUNTS: u32 = 3;
 
 /// The loaded XDP program, its socket map and its counters; attached while the value exists.
 #[derive(Debug)]
@@ -274,6 +276,11 @@ impl QueueSteering {
         self.counts.sum(QueueCount::Passed as u32)
     }
 
+    /// Frames for groups that were dropped beyond their credit.
+    pub(crate) fn groups_refused(&self) -> io::Result<u64> {
+        self.counts.sum(QueueCount::GroupsRefused as u32)
+    }
+
     /// The program's descriptor.
     #[cfg(test)]
     pub(crate) fn program(&self) -> i32 {
@@ -329,8 +336,16 @@ fn code(
     program.place(through);
     deliver.emit(&mut program, sockets);
     program.place(pass);
+    let (passed, refused) = (program.label(), program.label());
+    if let Some(filter) = filter {
+        filter.groups().emit(&mut program, passed, refused);
+    }
+    program.place(passed);
     count(&mut program, counts, QueueCount::Passed);
     program.set(Register::R0, PASS).exit();
+    program.place(refused);
+    count(&mut program, counts, QueueCount::GroupsRefused);
+    program.set(Register::R0, DROP).exit();
     program.finish()
 }
 
@@ -402,7 +417,6 @@ mod tests {
     use floodwall_base::MacAddr;
 
     use super::*;
-    use crate::af_xdp::xdp_abi::DROP;
 
     const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 
@@ -475,6 +489,58 @@ mod tests {
         assert_eq!(steering.verdict(&shortest).unwrap(), DROP);
         shortest[5] ^= 1;
         assert_eq!(steering.verdict(&shortest).unwrap(), PASS);
+    }
+
+    /// A router advertisement may cost the host a third of a millisecond.
+    #[test]
+    fn frames_for_groups_pass_up_to_a_credit_which_is_small_for_costly_ones() {
+        const MANY: u32 = 2000;
+        let Some(steering) = loaded() else { return };
+        let refused_of = |frame: &[u8], times: u32| {
+            let before = steering.groups_refused().unwrap();
+            steering.run(&mut frame.to_vec(), times).unwrap();
+            steering.groups_refused().unwrap() - before
+        };
+        let (all_nodes, all_hosts) = ([0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]);
+        let v6 = |next_header: u8, icmp_type: u8| {
+            let mut packet = vec![0_u8; 64];
+            (packet[0], packet[6], packet[40]) = (0x60, next_header, icmp_type);
+            packet
+        };
+        let tagged = |ether_type: u16| {
+            let tag = [&[0, 0][..], &ether_type.to_be_bytes()].concat();
+            frame(all_nodes, 0x8100, &[&tag[..], &v6(58, 134)].concat())
+        };
+        let plain = [
+            frame([0xff; 6], 0x0806, &[0, 1, 8, 0]),
+            frame(all_hosts, 0x0800, &[0x45]),
+            frame(all_nodes, 0x86dd, &v6(58, 135)),
+            frame(all_nodes, 0x86dd, &v6(17, 0)),
+            tagged(0x0800),
+            tagged(0x0806),
+        ];
+        for frame in &plain {
+            assert_eq!(refused_of(frame, 500), 0, "{frame:x?}");
+        }
+        let costly = [
+            frame(all_nodes, 0x86dd, &v6(58, 134)),
+            frame(all_nodes, 0x86dd, &v6(0, 0)),
+            frame(all_nodes, 0x86dd, &v6(44, 134)),
+            tagged(0x86dd),
+            tagged(0x8100),
+        ];
+        let first = refused_of(&costly[0], MANY);
+        assert!(first <= u64::from(MANY) - 64, "{first} refused");
+        for frame in &costly {
+            let refused = refused_of(frame, MANY);
+            // It refills by 200 a second.
+            assert!(refused > u64::from(MANY) / 2, "{refused} refused of {frame:x?}");
+        }
+        let spent = refused_of(&plain[0], 50 * MANY);
+        assert!(spent > 0, "even these have a limit");
+        let mut to_the_host = costly[0].clone();
+        to_the_host[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]);
+        assert_eq!(refused_of(&to_the_host, MANY), 0);
     }
 
     /// Its interface is the loopback of a namespace that ends with its thread.

@@ -224,6 +224,7 @@ const fn judged(stats: &DeviceStats) -> u64 {
         + stats.rx_prefix_full
         + stats.rx_flow_full
         + stats.rx_flow_prefix_full
+        + stats.rx_group_full
         + stats.rx_syns_answered
 }
 
