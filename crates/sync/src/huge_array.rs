@@ -3,11 +3,11 @@
 //! A processor keeps the translations of some 1,500 pages of 4 KiB, 6 MiB total; a read of one
 //! random line of a larger table also waits for a walk over the page tables, in a virtual machine a
 //! walk in two dimensions. Here what is large begins where a page of 2 MiB may, and the kernel is
-//! asked for such pages before the first byte is written. Used by `udp` for the keys of sockets
-//! and by `packet` for its regions. Linux, transparent huge pages on `madvise` or `always`;
-//! elsewhere and on `never` this is ordinary memory. Invariant: no effect but time, and less than
-//! one such page more for each piece. Not here: memory that the system sets aside for huge pages,
-//! which an operator would have to plan.
+//! asked for such pages before the first byte is written. Used by `udp` for the keys of sockets,
+//! by `tcp` for its connections, and by `packet` for its regions. Linux, transparent huge pages on
+//! `madvise` or `always`; elsewhere and on `never` this is ordinary memory. Invariant: no effect
+//! but time, and less than one such page more for each piece. Not here: memory that the system
+//! sets aside for huge pages, which an operator would have to plan.
 
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
@@ -47,7 +47,7 @@ fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
 const fn prefer_huge(_memory: NonNull<u8>, _bytes: usize) {}
 
 /// An array in such memory, which grows at its end.
-pub struct HugeArray<T: Copy> {
+pub struct HugeArray<T> {
     memory: NonNull<MaybeUninit<T>>,
     /// The first so many are written.
     len: usize,
@@ -56,11 +56,24 @@ pub struct HugeArray<T: Copy> {
 }
 
 // SAFETY: it owns its values, as a `Vec` does.
-unsafe impl<T: Copy + Send> Send for HugeArray<T> {}
+unsafe impl<T: Send> Send for HugeArray<T> {}
 // SAFETY: as above.
-unsafe impl<T: Copy + Sync> Sync for HugeArray<T> {}
+unsafe impl<T: Sync> Sync for HugeArray<T> {}
 
 impl<T: Copy> HugeArray<T> {
+    /// So many of the same.
+    ///
+    /// # Panics
+    /// As [`HugeArray::with_capacity`].
+    #[must_use]
+    pub fn filled(value: T, len: usize) -> Self {
+        let mut all = Self::with_capacity(len);
+        (0..len).for_each(|_| all.push(value));
+        all
+    }
+}
+
+impl<T> HugeArray<T> {
     /// With room for so many; the memory is not touched yet.
     ///
     /// # Panics
@@ -74,17 +87,6 @@ impl<T: Copy> HugeArray<T> {
         Self { memory: memory.cast(), len: 0, capacity, layout }
     }
 
-    /// So many of the same.
-    ///
-    /// # Panics
-    /// As [`HugeArray::with_capacity`].
-    #[must_use]
-    pub fn filled(value: T, len: usize) -> Self {
-        let mut all = Self::with_capacity(len);
-        (0..len).for_each(|_| all.push(value));
-        all
-    }
-
     /// Adds a value. Where there is no room, everything moves to where there is twice as much.
     ///
     /// # Panics
@@ -92,7 +94,10 @@ impl<T: Copy> HugeArray<T> {
     pub fn push(&mut self, value: T) {
         if self.len == self.capacity {
             let mut larger = Self::with_capacity((self.capacity * 2).max(4));
-            self.iter().for_each(|value| larger.push(*value));
+            // SAFETY: the first `len` are written here, and there is room for more of them there.
+            unsafe { larger.memory.copy_from_nonoverlapping(self.memory, self.len) };
+            // They have moved: what is dropped here is memory alone.
+            larger.len = core::mem::take(&mut self.len);
             *self = larger;
         }
         // SAFETY: `len` is below the capacity, so the place is within the allocation and ours.
@@ -101,7 +106,7 @@ impl<T: Copy> HugeArray<T> {
     }
 }
 
-impl<T: Copy> Deref for HugeArray<T> {
+impl<T> Deref for HugeArray<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -111,7 +116,7 @@ impl<T: Copy> Deref for HugeArray<T> {
     }
 }
 
-impl<T: Copy> DerefMut for HugeArray<T> {
+impl<T> DerefMut for HugeArray<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and they are borrowed once.
@@ -119,16 +124,18 @@ impl<T: Copy> DerefMut for HugeArray<T> {
     }
 }
 
-impl<T: Copy> Drop for HugeArray<T> {
+impl<T> Drop for HugeArray<T> {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout; what is `Copy` needs no drop.
+        // SAFETY: the first `len` are written, and nothing uses them any more.
+        unsafe { core::ptr::drop_in_place(&raw mut **self) };
+        // SAFETY: allocated with this layout.
         unsafe { alloc::dealloc(self.memory.as_ptr().cast(), self.layout) };
     }
 }
 
-impl<T: Copy> core::fmt::Debug for HugeArray<T> {
+impl<T> core::fmt::Debug for HugeArray<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Broad({} of {})", self.len, self.capacity)
+        write!(f, "HugeArray({} of {})", self.len, self.capacity)
     }
 }
 
@@ -149,6 +156,18 @@ mod tests {
         all[99_999] = 7;
         assert_eq!((all.first(), all.last(), all.get(100_000)), (Some(&0), Some(&7), None));
         assert_eq!(*HugeArray::filled(3_u16, 5), [3; 5]);
+    }
+
+    #[test]
+    fn each_value_is_dropped_once_however_often_it_moved() {
+        let counted = std::sync::Arc::new(());
+        let mut all = HugeArray::with_capacity(1);
+        (0..1000).for_each(|_| all.push(Some(std::sync::Arc::clone(&counted))));
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1001);
+        all[3] = None;
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1000);
+        drop(all);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
     }
 
     #[test]

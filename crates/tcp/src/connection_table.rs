@@ -27,6 +27,7 @@ use floodwall_base::{
     Randomness, Steering, Units, WorkerId,
 };
 use floodwall_packet::{PacketList, Pool};
+use floodwall_sync::HugeArray;
 use floodwall_syncache::{
     AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
@@ -124,8 +125,9 @@ impl AbortCounts {
     }
 }
 
-/// A place for one connection.
-#[repr(C)]
+/// A place for one connection. It begins with a cache line, so that its fields share lines as they
+/// are ordered.
+#[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// The owner that receives its events.
@@ -153,8 +155,8 @@ impl Slot {
         if self.said.end_wait() { Some(self.queued) } else { None }
     }
 
-    /// Has a connection made in a place that was taken for it.
-    #[inline]
+    /// Has a connection made in a place that was taken for it. One body for both kinds of opens.
+    #[inline(never)]
     pub(crate) fn fill(
         &mut self,
         start: &OpenKind<'_>,
@@ -174,7 +176,7 @@ impl Slot {
 /// All connections and listeners of one shard.
 pub struct ConnectionTable<H = SynCache> {
     pub(crate) config: TcpConfig,
-    pub(crate) places: Vec<Slot>,
+    pub(crate) places: HugeArray<Slot>,
     free: Vec<u32>,
     pub(crate) demux: ConnectionTableIndex,
     /// The flows that were found last.
@@ -249,7 +251,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn with(config: TcpConfig, half_open: H, now: Instant, random: &mut Randomness) -> Self {
         let max = config.connections_max;
         Self {
-            places: Vec::with_capacity(max),
+            places: HugeArray::with_capacity(max),
             free: Vec::with_capacity(max),
             demux: ConnectionTableIndex::new(max),
             recent: RecentFlows::new(),
@@ -486,12 +488,12 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Number of places that are free.
-    pub(crate) const fn free_places(&self) -> usize {
+    pub(crate) fn free_places(&self) -> usize {
         self.free.len() + self.config.connections_max.saturating_sub(self.places.len())
     }
 
     /// Whether a place is free for one more connection.
-    pub(crate) const fn has_place(&self) -> bool {
+    pub(crate) fn has_place(&self) -> bool {
         self.free_places() > 0
     }
 

@@ -71,7 +71,7 @@ use floodwall_base::limits::{
 use floodwall_base::{HashKey, IndexLists, Instant};
 use floodwall_fair::{ShareId, Shares};
 use floodwall_packet::{Pool, SMALL_BYTES};
-use floodwall_sync::prefetch;
+use floodwall_sync::{HugeArray, prefetch};
 
 /// True bytes of a frame: one full Ethernet segment.
 pub(crate) const FRAME_TRUE_BYTES: u32 = 2048 + 128;
@@ -126,8 +126,9 @@ const ALL_SHARES: usize = 0;
 /// The only list of connections that are not weighed.
 const UNWEIGHED_LIST: u32 = 0;
 
-/// The memory of one connection.
+/// The memory of one connection: a cache line.
 #[derive(Clone, Copy, Default, Debug)]
+#[repr(align(64))]
 struct MemoryHolder {
     held: u32,
     /// What it must still give back until its turnover is complete.
@@ -143,6 +144,8 @@ struct MemoryHolder {
     weighed: u32,
     turned: bool,
 }
+
+const _: () = assert!(size_of::<MemoryHolder>() == 64);
 
 /// What a connection may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,7 +190,7 @@ pub(crate) struct ConnectionMemory {
     in_vain: Instant,
     /// Whether prefixes are guaranteed their fair share.
     is_fair: bool,
-    holders: Box<[MemoryHolder]>,
+    holders: HugeArray<MemoryHolder>,
     shares: Shares,
     /// Two lists for each share: of connections that hold more than [`HALF_FLOOR`], and of the
     /// others.
@@ -200,7 +203,7 @@ pub(crate) struct ConnectionMemory {
 impl ConnectionMemory {
     /// Accounting for so many connections; allocates its tables now.
     pub(crate) fn new(limit: u64, connections: usize, key: HashKey) -> Self {
-        let holders = vec![MemoryHolder::default(); connections].into();
+        let holders = HugeArray::filled(MemoryHolder::default(), connections);
         let lists = IndexLists::new(connections, 2 * connections);
         let shares = Shares::new(connections, 1, key);
         let unweighed = IndexLists::new(connections, 1);
