@@ -28,7 +28,7 @@ use floodwall_tcp::{
     ArrivedSegment, ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable,
     CookieMoment, IcmpHeard, IcmpSays, ListenerId, OpenError, OutgoingSegment, RecvError,
     SegmentInput, SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings,
-    TcpState, Transmit,
+    TcpState, Transmit, WrittenAtOnce,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 
@@ -202,7 +202,7 @@ impl Stack {
         segment: OutgoingSegment,
     ) {
         let path = self.tcp_path(cx, ends.dst_addr, zone);
-        self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+        self.tcp_output_one(cx, (ends, zone), path, segment);
     }
 
     /// The same of a flow that is no link's own.
@@ -270,8 +270,7 @@ impl Stack {
         self.burst.owes_segments && self.burst.tx_room > 0 && wants()
     }
 
-    /// Lets leave what the connection in turn sends, in so many segments at most that its path
-    /// carries.
+    /// Lets leave what the connection in turn sends, `most` segments of its path at most.
     fn tcp_transmit_to<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
@@ -288,8 +287,7 @@ impl Stack {
         }
     }
 
-    /// Writes to a connection of `peer`: what it makes pending leaves at once, where that is one
-    /// segment.
+    /// Writes to a connection of `peer`: what is one segment then leaves at once.
     fn tcp_send_now<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
@@ -302,9 +300,17 @@ impl Stack {
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
         let index = id.index() as u32;
-        let (sent, segment) = tcp.set.write_now(&mut lend!(self, cx), index, bytes, (false, mtu));
+        let is_taken = match tcp.set.write_at_once(&mut lend!(self, cx), index, bytes, mtu) {
+            WrittenAtOnce::Segment(segment) => {
+                self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+                return Ok(bytes.len());
+            }
+            other => matches!(other, WrittenAtOnce::Unbuilt),
+        };
+        let write = (false, is_taken, mtu);
+        let (sent, segment) = tcp.set.write_pending(&mut lend!(self, cx), index, bytes, write);
         if let Some(segment) = segment {
-            self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+            self.tcp_output_one(cx, (ends, zone), path, segment);
         }
         sent
     }
@@ -327,7 +333,7 @@ impl Stack {
             && let Some(src_addr) = A::from_ip(to.local.ip().to_canonical())
         {
             let ends = (AddrPair { src_addr, dst_addr }, zone);
-            self.tcp_output_on(cx, ends, path, syn, &mut PacketList::new());
+            self.tcp_output_one(cx, ends, path, syn);
         }
         Ok(id)
     }
@@ -344,7 +350,7 @@ impl Stack {
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
         if let Some(segment) = tcp.set.close_now(&mut lend!(self, cx), id, mtu)? {
-            self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+            self.tcp_output_one(cx, (ends, zone), path, segment);
         }
         Ok(())
     }
@@ -386,6 +392,18 @@ impl Stack {
         let segment = OutgoingSegment { packet, marks };
         let ends = AddrPair { src_addr, dst_addr };
         self.tcp_output_on(cx, (ends, zone), path, segment, rest);
+    }
+
+    /// Sends one segment: one body for all but what a write sends at once.
+    #[inline(never)]
+    fn tcp_output_one<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        ends: (AddrPair<A>, Option<IfIndex>),
+        path: Result<OutputPath<A>, DropReason>,
+        segment: OutgoingSegment,
+    ) {
+        self.tcp_output_on(cx, ends, path, segment, &mut PacketList::new());
     }
 
     /// Sends segments on the path of their destination.

@@ -84,7 +84,7 @@ pub use state::{StateStep, TcpState};
 pub use syn_said::SynSaid;
 pub use table::{
     AdmittedHosts, ArrivedSegment, CoalescedEnd, ConnectionAddrs, IcmpHeard, IcmpSays, Info,
-    PredictingConnection, SegmentInput, SegmentVerdict,
+    PredictingConnection, SegmentInput, SegmentVerdict, WrittenAtOnce,
 };
 pub use transmit::{OutgoingSegment, SegmentMarks, Transmit};
 

@@ -15,7 +15,7 @@ pub(crate) mod rx_coalesce;
 pub(crate) mod rx_predict;
 mod triage;
 
-pub use calls::ConnectionAddrs;
+pub use calls::{ConnectionAddrs, WrittenAtOnce};
 pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
 pub use intake::{AdmittedHosts, ArrivedSegment, SegmentInput, SegmentVerdict};

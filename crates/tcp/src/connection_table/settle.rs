@@ -116,12 +116,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
     #[inline(never)]
     pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
-        self.settle_here(index, now, wants_output);
-    }
-
-    /// The same, as a part of the caller.
-    #[inline(always)]
-    pub(crate) fn settle_here(&mut self, index: u32, now: Instant, wants_output: bool) {
         self.settle_by(index, now, wants_output, |place, lists| {
             place.settle(lists, index, now, wants_output);
         });

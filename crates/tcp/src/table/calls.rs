@@ -41,6 +41,17 @@ pub struct ConnectionAddrs {
     pub mtu: u32,
 }
 
+/// What has become of a write that might leave at once ([`ConnectionTable::write_at_once`]).
+#[derive(Debug)]
+pub enum WrittenAtOnce {
+    /// All of it leaves as this segment.
+    Segment(OutgoingSegment),
+    /// All of it is taken; there was no memory for its segment.
+    Unbuilt,
+    /// Nothing is taken yet.
+    Pending,
+}
+
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Opens a connection: its SYN is ready to be sent. Port 0 selects an ephemeral port for which
     /// RSS delivers the answers to this worker.
@@ -355,18 +366,57 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Err(stale) = self.named(id) {
             return (Err(stale.into()), None);
         }
-        self.write_now(lend, id.index, bytes, (more, mtu))
+        let at_once = if more {
+            WrittenAtOnce::Pending
+        } else {
+            self.write_at_once(lend, id.index, bytes, mtu)
+        };
+        match at_once {
+            WrittenAtOnce::Segment(segment) => (Ok(bytes.len()), Some(segment)),
+            WrittenAtOnce::Unbuilt => self.write_pending(lend, id.index, bytes, (more, true, mtu)),
+            WrittenAtOnce::Pending => self.write_pending(lend, id.index, bytes, (more, false, mtu)),
+        }
     }
 
-    /// As [`ConnectionTable::send_now`], of the connection at the place of which
-    /// [`ConnectionTable::next_to_write`] has just given the flow: that is not asked again.
+    /// Writes to the connection at the place of which [`ConnectionTable::next_to_write`] has just
+    /// given the flow, where all of it leaves at once as one segment.
     #[inline(always)]
-    pub fn write_now(
+    pub fn write_at_once(
         &mut self,
         lend: &mut TcpContext<'_>,
         index: u32,
         bytes: &[u8],
-        (more, mtu): (bool, Option<u32>),
+        mtu: Option<u32>,
+    ) -> WrittenAtOnce {
+        let now = lend.now;
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
+            return WrittenAtOnce::Pending;
+        };
+        if let Some(mtu) = mtu {
+            connection.follow_path(cx.records, mtu, now);
+        }
+        match connection.write_through(&mut cx, bytes) {
+            Some(Some(packet)) => {
+                // Nothing else was pending, nor is it now.
+                let segment = OutgoingSegment::of_packet(packet, connection);
+                self.begin_turn(index);
+                self.settle_quiet(index, now);
+                WrittenAtOnce::Segment(segment)
+            }
+            Some(None) => WrittenAtOnce::Unbuilt,
+            None => WrittenAtOnce::Pending,
+        }
+    }
+
+    /// The rest of [`ConnectionTable::send_now`], where [`ConnectionTable::write_at_once`] gave no
+    /// segment: `is_taken`, where it took the bytes and could not build the segment.
+    #[inline(never)]
+    pub fn write_pending(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        index: u32,
+        bytes: &[u8],
+        (more, is_taken, mtu): (bool, bool, Option<u32>),
     ) -> (Result<usize, SendError>, Option<OutgoingSegment>) {
         let now = lend.now;
         let Some((connection, mut cx)) = self.lent(index, lend) else {
@@ -375,24 +425,15 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(mtu) = mtu {
             connection.follow_path(cx.records, mtu, now);
         }
-        let through = if more { None } else { connection.write_through(&mut cx, bytes) };
-        let (sent, packet) = match through {
-            // Nothing else was pending, nor is it now.
-            Some(Some(packet)) => {
-                let segment = OutgoingSegment::of_packet(packet, connection);
-                self.begin_turn(index);
-                self.settle_quiet(index, now);
-                return (Ok(bytes.len()), Some(segment));
-            }
-            Some(None) => (Ok(bytes.len()), None),
-            None => {
-                let sent = connection.send(&cx, bytes, more);
-                let Some(packet) = connection.output_written(&mut cx) else {
-                    self.settle(index, now);
-                    return (sent, None);
-                };
-                (sent, packet)
-            }
+        let (sent, packet) = if is_taken {
+            (Ok(bytes.len()), None)
+        } else {
+            let sent = connection.send(&cx, bytes, more);
+            let Some(packet) = connection.output_written(&mut cx) else {
+                self.settle(index, now);
+                return (sent, None);
+            };
+            (sent, packet)
         };
         let is_quiet = connection.is_quiet(cx.records);
         let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
@@ -400,13 +441,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if transmit.is_some() {
             self.begin_turn(index);
         }
-        self.settle_here(index, now, wants_output);
+        self.settle_as(index, now, wants_output);
         if transmit.is_none() {
             self.dirty.remove(index);
         }
         (sent, transmit)
     }
 
+    #[inline(never)]
     fn write(
         &mut self,
         lend: &mut TcpContext<'_>,
