@@ -317,6 +317,29 @@ fn a_port_of_zero_is_as_malformed_between_admitted_ends_as_between_others() {
     }
 }
 
+/// The answer to a SYN shows nothing of its sender: only a segment that a connection took admits
+/// the ends.
+#[test]
+fn a_syn_that_was_answered_admits_no_ends_and_a_connection_that_took_a_segment_does() {
+    for family in [Family::V4, Family::V6] {
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
+        let looks_of_syn = |peer: &mut TcpPeer, port| {
+            (peer.ports.1, peer.iss) = (port, 0);
+            let looks =
+                |peer: &TcpPeer| peer.rig.stats().counters.of(Counter::FloodwallHeaderBorrows);
+            let before = looks(peer);
+            let bytes = frame(peer, &put(TcpFlags::SYN, 0, 0));
+            assert_eq!(peer.rig.frame(&bytes).len(), 1, "{family:?}: it is answered");
+            looks(peer) - before
+        };
+        let first = looks_of_syn(&mut peer, 40_001);
+        assert_eq!(looks_of_syn(&mut peer, 40_002), first, "{family:?}: as if there was none");
+        (peer.ports.1, peer.iss) = (40_000, 0);
+        peer.open(TcpOptionSet::NONE);
+        assert!(looks_of_syn(&mut peer, 40_003) < first, "{family:?}: read in one go");
+    }
+}
+
 #[test]
 fn what_is_let_in_is_asked_again_after_a_change() {
     for family in [Family::V4, Family::V6] {

@@ -144,3 +144,51 @@ impl Stack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+    use core::time::Duration;
+
+    use floodwall_base::{MacAddr, Randomness};
+    use floodwall_packet::{PacketList, Pool, PoolConfig};
+
+    use super::*;
+    use crate::{InterfaceConfig, LinkMedium, StackConfig};
+
+    /// Whether the path of a segment to `dst_addr` serves another one after so many milliseconds.
+    fn serves_after<A: IpFamily>(medium: LinkMedium, dst_addr: A, millis: u64) -> bool {
+        let addresses = vec!["10.0.0.1/24".parse().unwrap(), "fd00::1/64".parse().unwrap()];
+        let interface = InterfaceConfig {
+            name: "eth0".into(),
+            medium,
+            addresses,
+            ..InterfaceConfig::default()
+        };
+        let config = StackConfig {
+            interfaces: vec![interface],
+            duplicate_address_detection: false,
+            ..StackConfig::default()
+        };
+        let mut random = Randomness::from_number(1);
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
+        let (now, mut departing) = (Instant::from_nanos(1_000), PacketList::new());
+        let (random, departing) = (&mut random, &mut departing);
+        let cx = RoundContext { now, pool: &pool, random, departing, peers: None };
+        assert!(stack.tcp_path(&cx, dst_addr, None).is_ok());
+        stack.sockets.path_cache.last(dst_addr, None, now + Duration::from_millis(millis)).is_some()
+    }
+
+    #[test]
+    fn segments_to_a_neighbor_are_seen_by_its_probes_and_those_of_a_bare_link_need_not_be() {
+        let (v4, v6) = (Ipv4Addr::new(10, 0, 0, 2), Ipv6Addr::from_bits(0xfd << 120 | 2));
+        let serves =
+            |medium, millis| [serves_after(medium, v4, millis), serves_after(medium, v6, millis)];
+        let ethernet = LinkMedium::Ethernet(MacAddr([2, 0, 0, 0, 0, 1]));
+        assert_eq!(serves(ethernet, 99), [true; 2]);
+        assert_eq!(serves(ethernet, 101), [false; 2], "reachability is looked after");
+        assert_eq!(serves(LinkMedium::Ip, 999), [true; 2]);
+        assert_eq!(serves(LinkMedium::Ip, 1001), [false; 2]);
+    }
+}
