@@ -124,6 +124,10 @@ pub struct AfXdpConfig {
     pub frame_bytes: usize,
     /// What the program at the interface does besides steering.
     pub first_line: FirstLineMode,
+    /// Whether under pressure frames of established flows cost tokens that their progress earns, and
+    /// their prefixes have a share; where false, replays of real connections fill the ring before
+    /// newcomers.
+    pub flow_credit: bool,
     /// Frames for our station are dropped at the interface.
     pub sends_only: bool,
 }
@@ -139,6 +143,7 @@ impl AfXdpConfig {
             ring: 1024,
             frame_bytes: 2048,
             first_line: FirstLineMode::Auto,
+            flow_credit: true,
             sends_only: false,
         }
     }
@@ -226,12 +231,11 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let plan = CookieProgramPlan::of(
-            config.first_line,
-            &station,
-            card.is_local(),
-            index.cast_unsigned(),
-        );
+        let (mode, number) = (config.first_line, index.cast_unsigned());
+        let plan = CookieProgramPlan {
+            flow_credit: config.flow_credit,
+            ..CookieProgramPlan::of(mode, &station, card.is_local(), number)
+        };
         let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         plan.validate(name, &steering)?;

@@ -225,7 +225,7 @@ pub(crate) fn stack(
         policy,
         sockets: sockets(config, udp, random),
         tcp,
-        shard: ShardContext::new(role, worker, steering),
+        shard: ShardContext::new((role, config.timers_have_part), worker, steering),
         burst: BurstState::default(),
         memory: MemoryShare::default(),
         stats: inherited,

@@ -123,6 +123,9 @@ pub struct StackConfig {
     /// Whether expected TCP segments without progress cost tokens of their flow and prefix under
     /// pressure; where false, replays of real connections go before newcomers.
     pub tcp_flow_credit: bool,
+    /// Whether timers have a quarter of each call's units at least; where false, they have what
+    /// programs on other threads leave, and wait for as long as those send.
+    pub timers_have_part: bool,
     /// Maximum number of ping sockets.
     pub ping_sockets_max: usize,
     /// Maximum number of raw sockets, [`limits::RAW_SOCKETS_MAX`] at most. 0 disables them: a raw
@@ -177,6 +180,7 @@ impl Default for StackConfig {
             tcp_connections_max: 0,
             tcp_fair_memory: true,
             tcp_flow_credit: true,
+            timers_have_part: true,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),

@@ -120,11 +120,17 @@ pub(crate) struct ShardContext {
     pub(crate) drain: Option<Box<DrainProgress>>,
     /// The last query whether this stack may sleep was answered no: there is work.
     pub(crate) restless: bool,
+    /// Timers have a part of each call's units, however much programs have taken.
+    pub(crate) timers_have_part: bool,
 }
 
 impl ShardContext {
     /// A shard without programs and without a place that another one takes over.
-    pub(crate) fn new(role: Role, worker: WorkerId, steering: Steering) -> Self {
+    pub(crate) fn new(
+        (role, timers_have_part): (Role, bool),
+        worker: WorkerId,
+        steering: Steering,
+    ) -> Self {
         Self {
             role,
             place: None,
@@ -134,6 +140,7 @@ impl ShardContext {
             remote: None,
             drain: None,
             restless: false,
+            timers_have_part,
         }
     }
 }

@@ -28,8 +28,17 @@ impl Host {
     }
 
     fn with_sockets(host: u8, other: u8, family: Family, sockets_max: usize) -> Self {
+        Self::of(&ethernet_config(host), (host, other), family, sockets_max)
+    }
+
+    fn of(
+        config: &StackConfig,
+        (host, other): (u8, u8),
+        family: Family,
+        sockets_max: usize,
+    ) -> Self {
         let udp_sockets_max = sockets_max.max(64);
-        let stack = StackConfig { udp_sockets_max, ..ethernet_config(host) };
+        let stack = StackConfig { udp_sockets_max, ..config.clone() };
         let mut rig = Rig::with_neighbor(&stack, other);
         let config = RemoteConfig { sockets_max, lanes: 1, ..RemoteConfig::default() };
         let (remote, mut shards) = Remote::new(&config).unwrap();
@@ -450,5 +459,56 @@ fn programs_that_read_nothing_leave_memory_to_others() {
         (0..30).for_each(|_| _ = host.arrive(&to(&handles[0])));
         assert_eq!(handles[0].try_recv_batch(100, drop).unwrap(), 30);
         assert!(host.rig.conservation().holds());
+    }
+}
+
+/// Solicitations of a neighbour that does not answer, in two and a half seconds in which programs
+/// send nothing, or have more to send than the units of each call.
+fn solicited(family: Family, sends: bool, timers_have_part: bool) -> usize {
+    const BUDGET: u32 = 16;
+    let config = StackConfig { timers_have_part, ..ethernet_config(1) };
+    let sockets = 4 * BUDGET as usize;
+    let mut host = Host::of(&config, (1, 2), family, sockets);
+    let handles: Vec<_> = (0..sockets).map(|n| host.bind(PORT + n as u16)).collect();
+    let silent = craft::addr(family, 9);
+    handles[0].try_send_to(b"first", SocketAddr::new(silent, 9)).unwrap();
+    let target = match silent {
+        IpAddr::V4(addr) => addr.octets().to_vec(),
+        IpAddr::V6(addr) => addr.octets().to_vec(),
+    };
+    // Where ARP has its target, and a neighbour solicitation.
+    let (kind, at) = match family {
+        Family::V4 => ([0x08, 0x06], 14 + 24),
+        Family::V6 => ([0x86, 0xdd], 14 + 40 + 8),
+    };
+    let asks = |frame: &Vec<u8>| frame[12..14] == kind && frame[at..].starts_with(&target);
+    let (mut asked, mut sent) = (0, 0);
+    for _ in 0..250 {
+        host.rig.now += Duration::from_millis(10);
+        for handle in handles.iter().filter(|_| sends) {
+            let _ = handle.try_send_to(b"more", SocketAddr::new(craft::addr(family, 2), 9));
+        }
+        let (spent, left) = host.rig.round(Vec::new(), |stack, round| {
+            round.budget = Units(BUDGET);
+            stack.work(round)
+        });
+        host.rig.stack.departed();
+        assert_eq!(spent.0 >= BUDGET, sends, "{family:?}: {} units in a call", spent.0);
+        let left: Vec<_> = left.iter().map(bytes_of).collect();
+        asked += left.iter().filter(|frame| asks(frame)).count();
+        sent += left.len();
+    }
+    assert_eq!(sent > 250 * BUDGET as usize / 4, sends, "{family:?}: {sent} sent");
+    asked
+}
+
+#[test]
+fn timers_have_a_part_of_each_call_beside_programs_that_send_all_they_can() {
+    for family in [Family::V4, Family::V6] {
+        let alone = solicited(family, false, true);
+        assert!(alone > 2, "{family:?}: {alone} without programs that send");
+        assert_eq!(solicited(family, true, true), alone, "{family:?}");
+        // The first one leaves with the packet that waits for the answer.
+        assert_eq!(solicited(family, true, false), 1, "{family:?}: without that part");
     }
 }

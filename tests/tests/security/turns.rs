@@ -1,13 +1,14 @@
 //! Turns of a service: a peer that sends thousands of requests at once, or one byte at a time, gets
 //! its share of each turn and no more.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Family, Instant, Units};
 use floodwall_packet::Engine;
 use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService};
-use floodwall_stack::Application;
-use floodwall_tcp::TcpSettings;
+use floodwall_stack::{Application, Sockets, StartError};
+use floodwall_tcp::{ConnectionId, ListenerId, TcpSettings};
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{Segment, TcpPeer, put};
 use floodwall_wire::tcp::TcpFlags;
@@ -109,31 +110,92 @@ fn one_that_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others(
     }
 }
 
+/// Sends a head of 7,000 bytes byte by byte, which is then answered; units of the dearest byte.
+fn dearest_byte(family: Family, service: &mut dyn Application) -> u32 {
+    let mut peer = TcpPeer::new(family, &TcpSettings::default());
+    peer.ports.0 = 8080;
+    peer.sockets(|s| service.start(s)).0.expect("a service");
+    let one = answer_len(&mut peer, service);
+    let mut slow = Client::open(&mut peer, 5000);
+    turn(&mut peer, service);
+    let mut head = b"HEAD / HTTP/1.1\r\nX: ".to_vec();
+    head.resize(7000, b'x');
+    head.extend_from_slice(b"\r\n\r\n");
+    let (last, first) = head.split_last().expect("a head");
+    let mut dearest = 0;
+    for byte in first {
+        slow.say(&mut peer, &[*byte]);
+        let (spent, sent) = turn(&mut peer, service);
+        dearest = dearest.max(spent);
+        assert_eq!(slow.hear(&mut peer, &sent), 0);
+    }
+    slow.say(&mut peer, &[*last]);
+    let (_, sent) = turn(&mut peer, service);
+    assert_eq!(slow.hear(&mut peer, &sent), one);
+    dearest
+}
+
+/// What the service did before it parsed each byte once: it looks at a head from its beginning
+/// whenever more of it has come.
+struct Rescanning {
+    open: Option<(ListenerId, u32)>,
+    room: Vec<u8>,
+}
+
+impl Rescanning {
+    /// A connection has something: units spent on it.
+    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) -> u32 {
+        let n = sockets.tcp_peek(id, &mut self.room).unwrap_or(0);
+        if let Some(end) = self.room[..n].windows(4).position(|four| four == b"\r\n\r\n") {
+            sockets.tcp_recv(id, &mut self.room[..end + 4]).expect("it was looked at");
+            sockets.tcp_send(id, b"HTTP/1.1 200 OK\r\n\r\n").expect("there is room");
+        }
+        // As the service charges: a unit, and one for each kilobyte.
+        1 + n.div_ceil(1024) as u32
+    }
+}
+
+impl Application for Rescanning {
+    fn name(&self) -> &str {
+        "rescanning"
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 8080);
+        let owner = sockets.tcp_owner()?;
+        let listener = sockets.tcp_listen(any, &TcpSettings::default(), 64, owner)?;
+        self.open = Some((listener, owner));
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        let (listener, owner) = self.open.expect("it was started");
+        let mut spent = 0;
+        while let Ok(Some(id)) = sockets.tcp_accept(listener) {
+            spent += self.serve(sockets, id);
+        }
+        while let Some((id, _)) = sockets.tcp_event(owner) {
+            spent += self.serve(sockets, id);
+        }
+        Units(spent)
+    }
+}
+
 #[test]
 fn a_head_that_comes_byte_by_byte_costs_the_same_for_each_byte() {
     for family in FAMILIES {
-        let mut peer = TcpPeer::new(family, &TcpSettings::default());
-        peer.ports.0 = 8080;
         let mut service = StreamService::new(StreamKind::Http, 8080);
-        peer.sockets(|s| service.start(s)).0.expect("a service");
-        let one = answer_len(&mut peer, &mut service);
-        let mut slow = Client::open(&mut peer, 5000);
-        turn(&mut peer, &mut service);
-        let mut head = b"HEAD / HTTP/1.1\r\nX: ".to_vec();
-        head.resize(7000, b'x');
-        head.extend_from_slice(b"\r\n\r\n");
-        let (last, first) = head.split_last().unwrap();
-        let mut dearest = 0;
-        for byte in first {
-            slow.say(&mut peer, &[*byte]);
-            let (spent, sent) = turn(&mut peer, &mut service);
-            dearest = dearest.max(spent);
-            assert_eq!(slow.hear(&mut peer, &sent), 0);
-        }
+        let dearest = dearest_byte(family, &mut service);
         assert!(dearest <= 4, "{family:?}: {dearest} units for a byte");
-        slow.say(&mut peer, &[*last]);
-        let (_, sent) = turn(&mut peer, &mut service);
-        assert_eq!(slow.hear(&mut peer, &sent), one);
+    }
+}
+
+#[test]
+fn a_service_that_looks_at_a_head_from_its_beginning_pays_for_all_of_it_with_each_byte() {
+    for family in FAMILIES {
+        let mut service = Rescanning { open: None, room: vec![0; 16_384] };
+        let dearest = dearest_byte(family, &mut service);
+        assert!(dearest >= 8, "{family:?}: {dearest} units for a byte");
     }
 }
 

@@ -57,6 +57,10 @@ pub(crate) enum Back {
 pub(crate) struct CookieProgramPlan {
     /// Frames are dropped under pressure.
     pub(crate) filters: bool,
+    /// Established flows have tokens, and their prefixes a share: [`AfXdpConfig::flow_credit`].
+    ///
+    /// [`AfXdpConfig::flow_credit`]: crate::AfXdpConfig::flow_credit
+    pub(crate) flow_credit: bool,
     /// SYNs are answered, and the answers leave so.
     pub(crate) answers: Option<Back>,
     /// It is an error if they cannot be.
@@ -71,7 +75,14 @@ impl Default for CookieProgramPlan {
     /// To drop, and not to answer.
     fn default() -> Self {
         let deliver = Deliver::ToSockets;
-        Self { filters: true, answers: None, must_answer: false, veth: None, deliver }
+        Self {
+            filters: true,
+            flow_credit: true,
+            answers: None,
+            must_answer: false,
+            veth: None,
+            deliver,
+        }
     }
 }
 
@@ -88,6 +99,7 @@ impl CookieProgramPlan {
         let wants = matches!(first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
         Self {
             filters: first_line != FirstLineMode::Off || station.is_shared,
+            flow_credit: true,
             answers: wants.then_some(back),
             must_answer: first_line == FirstLineMode::Cookies,
             veth,

@@ -77,14 +77,17 @@ pub(crate) struct XdpFilter {
     groups: GroupCredit,
     samples: MappedWords,
     queues: u32,
+    /// Established flows have tokens, and their prefixes a share.
+    flow_credit: bool,
 }
 
 impl XdpFilter {
-    /// For so many receive queues; all frames go through at first.
+    /// For so many receive queues; all frames go through at first. Without `flow_credit` frames of
+    /// established flows are never refused.
     ///
     /// # Errors
     /// The kernel maps no such memory, or gives no randomness.
-    pub(crate) fn create(queues: u32) -> io::Result<Self> {
+    pub(crate) fn create(queues: u32, flow_credit: bool) -> io::Result<Self> {
         let desks = MappedWords::create(DESK_WORDS, queues)?;
         let (established, wants) =
             (EstablishedFlows::create(secret()?, secret()?)?, FilterTables::create(queues)?);
@@ -93,7 +96,18 @@ impl XdpFilter {
         let redirects = XdpRedirects::create(secret()?)?;
         let groups = GroupCredit::create()?;
         let samples = MappedWords::create(1, queues * sample::ENTRIES as u32)?;
-        Ok(Self { desks, established, wants, fair, flows, redirects, groups, samples, queues })
+        Ok(Self {
+            desks,
+            established,
+            wants,
+            fair,
+            flows,
+            redirects,
+            groups,
+            samples,
+            queues,
+            flow_credit,
+        })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -134,7 +148,7 @@ impl XdpFilter {
             prefix_key: *self.established.prefix_key(),
             maps: self.maps(),
             fair: self.fair.maps(),
-            flows: self.flows.maps(),
+            flows: self.flow_credit.then(|| self.flows.maps()),
             samples: self.samples.fd(),
             programs: None,
             redirects: None,

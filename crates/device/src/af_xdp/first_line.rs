@@ -54,6 +54,18 @@ impl FirstLine {
         Self::of(LinkStation { mac: station, is_shared: false }, &CookieProgramPlan::default())
     }
 
+    /// The same in which frames of established flows cost nothing, as with
+    /// [`AfXdpConfig::flow_credit`] off.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::load`].
+    ///
+    /// [`AfXdpConfig::flow_credit`]: crate::AfXdpConfig::flow_credit
+    pub fn load_without_flow_credit(station: MacAddr) -> Result<Self, DeviceError> {
+        let plan = CookieProgramPlan { flow_credit: false, ..CookieProgramPlan::default() };
+        Self::of(LinkStation { mac: station, is_shared: false }, &plan)
+    }
+
     /// The same with the programs that answer SYNs and check ACKs, in force at once.
     ///
     /// # Errors

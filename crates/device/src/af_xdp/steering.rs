@@ -89,7 +89,7 @@ impl QueueSteering {
             let plain = Self::load_with(station, queues, (None, &bare), notes)?;
             return Ok(plain.without("it is off, as configured"));
         }
-        let filtered = XdpFilter::create(queues.max(1))
+        let filtered = XdpFilter::create(queues.max(1), plan.flow_credit)
             .and_then(|filter| Self::load_with(station, queues, (Some(filter), plan), notes));
         filtered.or_else(|error| {
             if station.is_shared || plan.deliver == Deliver::Onward {

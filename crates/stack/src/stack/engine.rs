@@ -61,7 +61,8 @@ impl Engine for Stack {
         spent = spent.plus(self.serve_programs(&mut cx, budget));
         self.deliver_to_programs(&mut cx);
         // However much programs have taken, timers have a part.
-        let left = Units(budget.minus(spent).0.max(budget.0.div_ceil(TIMERS_DIVISOR)));
+        let part = if self.shard.timers_have_part { budget.0.div_ceil(TIMERS_DIVISOR) } else { 0 };
+        let left = Units(budget.minus(spent).0.max(part));
         let spent = spent.plus(self.timers(&mut cx, left));
         self.deliver_streams(&mut cx);
         self.drain_on(&mut cx);

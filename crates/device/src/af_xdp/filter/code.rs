@@ -69,7 +69,8 @@ pub(super) struct KnownFields<'a> {
     pub(super) prefix_key: [u64; PREFIX_KEY_WORDS],
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
-    pub(super) flows: FlowMaps,
+    /// The shares of prefixes; without them flows have no tokens either.
+    pub(super) flows: Option<FlowMaps>,
     /// For which services frames were that end here: `floodwall_bpf::sample`.
     pub(super) samples: i32,
     /// The programs for SYNs and for other segments of unknown connections, at [`SYN_PROGRAM`] and
@@ -322,7 +323,7 @@ fn flow(
     a.jump(ways.spend(ProgramKind::Plain));
     a.place(newcomer);
     wanted(a, known, (is_v6, protocol, ports), ways);
-    flow_share::emit(a, &known.flows, is_v6, ways);
+    share(a, known, is_v6, ways);
 }
 
 /// Drops what is for a destination or a port that no shard accepts.
@@ -434,9 +435,19 @@ fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &C
     find(a, known, (established, ways.through));
     a.jump(unknown);
     a.place(established);
-    spend_token(a, ways.refuse(FilterRefusal::Flow));
-    flow_share::emit(a, &known.flows, is_v6, ways);
+    if known.flows.is_some() {
+        spend_token(a, ways.refuse(FilterRefusal::Flow));
+    }
+    share(a, known, is_v6, ways);
     a.place(unknown);
+}
+
+/// Ends the way of a frame that may go on where its prefix has room.
+fn share(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
+    match &known.flows {
+        Some(flows) => flow_share::emit(a, flows, is_v6, ways),
+        None => _ = a.jump(ways.spend(ProgramKind::Established)),
+    }
 }
 
 /// Looks for the print in `R8` among the established ones: jumps to `found` with its entry in

@@ -124,7 +124,7 @@ impl Modelled {
             prefix_key: [3, 5, 7, 9],
             maps,
             fair,
-            flows,
+            flows: Some(flows),
             samples,
             programs: None,
             redirects: None,

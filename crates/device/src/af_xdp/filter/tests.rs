@@ -463,3 +463,30 @@ fn a_service_that_asks_for_little_has_it_in_a_turn_whose_credit_is_used_up() {
         assert_eq!(all(&line, &services), CREDIT / 2 - CREDIT / 8, "v6 {v6}: all together");
     }
 }
+
+/// What tests above hold is lost without the credit of flows: replays pass, and a loud prefix has
+/// more than the room.
+#[test]
+fn without_flow_credit_replays_and_a_loud_prefix_pass_whatever_they_send() {
+    for v6 in [false, true] {
+        let Some(mut line) = or_skipped(FirstLine::load_without_flow_credit(STATION)) else {
+            return;
+        };
+        let (replayed, loud) = (segment(v6, 1, (7000, 1), 100), flow(v6, UDP, 2, 1000));
+        for turn in 0..30_u64 {
+            let now = NOW + Duration::from_micros(100 * turn);
+            line.admit(now, Some(32));
+            line.mark_established(now, &replayed);
+            line.mark_established(now, &loud);
+            assert_eq!(taken(&mut line, now, &replayed, 500), 500, "v6 {v6}: turn {turn}");
+            let took = taken(&mut line, now, &loud, TURN_ROOM + 100);
+            assert_eq!(took, TURN_ROOM + 100, "v6 {v6}: turn {turn}");
+        }
+        let stats = line.stats();
+        assert_eq!((stats.rx_flow_full, stats.rx_flow_prefix_full), (0, 0), "v6 {v6}");
+        // Unverified frames have their limit as before.
+        let unverified = from_prefix(v6, 7001, 9);
+        let is_taken = |_: &i32| line.say(&unverified).unwrap() == FirstLineState::Taken;
+        assert!((0..500).filter(is_taken).count() <= 32, "v6 {v6}");
+    }
+}
