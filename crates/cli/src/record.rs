@@ -172,6 +172,10 @@ impl Device for RecordedPacket {
         self.recorder.sampled_services()
     }
 
+    fn reads_by_calls(&self) -> bool {
+        self.recorder.reads_by_calls()
+    }
+
     fn ring(&self) -> usize {
         self.recorder.ring()
     }

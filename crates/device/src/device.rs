@@ -72,9 +72,9 @@ pub trait Device: Send {
     /// counted.
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError>;
 
-    /// As [`Device::receive`], and stops where `goes_on` says no, which is asked after every few
-    /// packets: for devices that read each packet by a system call, in which the kernel may run its
-    /// sender. What is not taken waits in the device. Others take all that waits.
+    /// As [`Device::receive`], and stops where `goes_on` says no, which is asked after each packet:
+    /// for devices that read each packet by a system call, in which the kernel may run its sender.
+    /// What is not taken waits in the device. Others take all that waits.
     ///
     /// # Errors
     /// As [`Device::receive`].
@@ -219,6 +219,12 @@ pub trait Device: Send {
         false
     }
 
+    /// Whether each packet is received by a system call, in which the kernel may do others' work:
+    /// then the time that it takes is noted for any number of packets.
+    fn reads_by_calls(&self) -> bool {
+        false
+    }
+
     /// The approximate number of packets that can wait to be received before some are lost; 0 where
     /// that is not known.
     fn ring(&self) -> usize {
@@ -333,6 +339,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn waits_for_core(&self) -> bool {
         (**self).waits_for_core()
+    }
+
+    fn reads_by_calls(&self) -> bool {
+        (**self).reads_by_calls()
     }
 
     fn ring(&self) -> usize {

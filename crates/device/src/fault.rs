@@ -365,6 +365,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.sampled_services()
     }
 
+    fn reads_by_calls(&self) -> bool {
+        self.inner.reads_by_calls()
+    }
+
     fn ring(&self) -> usize {
         self.inner.ring()
     }

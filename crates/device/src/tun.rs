@@ -47,10 +47,6 @@ const SLICES_FEW: usize = 4;
 /// Bytes of a packet, header included, that leaves as one slice: as long as a frame.
 const FLAT_MAX: usize = 2048;
 
-/// So many packets or bytes are read before it is asked whether there is time for more.
-const READS_UNASKED: usize = 4;
-const BYTES_UNASKED: usize = 65_536;
-
 /// TUN or TAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TunKind {
@@ -408,20 +404,15 @@ impl Device for Tun {
         burst: &mut Burst,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<usize, DeviceError> {
-        let (mut taken, mut bytes) = (0, 0);
+        let mut taken = 0;
         // Lost packets count against the room too, so that a call ends.
         for read in 0..burst.room() {
-            let is_asked = read > 0 && read % READS_UNASKED == 0 || bytes >= BYTES_UNASKED;
-            if is_asked && !goes_on() {
+            if read > 0 && !goes_on() {
                 break;
-            }
-            if is_asked {
-                bytes = 0;
             }
             match self.receive_one(pool) {
                 Ok(Some(TunArrival::Packet(packet))) => {
                     self.stats.count_rx(packet.len());
-                    bytes += packet.len();
                     let _ = burst.push(packet);
                     taken += 1;
                 }
@@ -477,6 +468,10 @@ impl Device for Tun {
 
     fn pending(&self) -> bool {
         false
+    }
+
+    fn reads_by_calls(&self) -> bool {
+        true
     }
 
     fn ring(&self) -> usize {

@@ -123,12 +123,12 @@ fn packets_that_there_is_no_time_to_read_stay_in_the_system() {
                 false
             };
             let taken = tun.receive_while(&pool, &mut burst, &mut goes_on).unwrap();
-            assert!(taken <= 4 && asked == usize::from(taken == 4), "{taken} read, {asked} asked");
+            assert!(taken <= 1 && asked == taken, "{taken} read, {asked} asked");
             ours += burst.iter().filter(|packet| is_ours(packet)).count();
             calls += 1;
         }
         assert_eq!(ours, 20);
-        assert!(calls >= 5, "{calls}");
+        assert!(calls >= 20, "{calls}");
         // With time for all of them they come at once.
         for _ in 0..20 {
             socket.send_to(b"one of twenty", (peer, 9)).unwrap();

@@ -143,6 +143,11 @@ impl Port {
         self.device.as_ref().is_some_and(|device| device.waits_for_core())
     }
 
+    /// Whether its device takes each packet by a system call.
+    pub(crate) fn reads_by_calls(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.reads_by_calls())
+    }
+
     /// Packets that its device's ring holds, as far as is known.
     pub(crate) fn ring(&self) -> usize {
         self.device.as_ref().map_or(0, |device| device.ring())

@@ -29,8 +29,6 @@ use crate::turn_limit::TURN_MAX;
 use crate::worker::Worker;
 use crate::worker_counters::WorkerCounter;
 
-/// Fewer packets are taken in no time worth a look at the clock.
-const RECEIVE_NOTED: usize = 8;
 /// Units of timed work after which the clock is read.
 const WORK_PIECE: u32 = 16;
 /// Units that an engine is granted for one burst of its own, and for one of its neighbours'.
@@ -261,7 +259,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.facts.add(WorkerCounter::ReceiveCuts, 1);
             self.gate.cut(asked - room);
         }
-        if found >= RECEIVE_NOTED {
+        if found >= self.receive_noted {
             let took = self.time(from) - from;
             self.facts.add(WorkerCounter::ReceiveNanos, took.as_nanos() as u64);
         }

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use floodwall_base::Instant;
+
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A turn that takes longer is counted.
@@ -43,9 +45,10 @@ const WORK_KINDS: [(WorkerCounter, WorkerCounter); 9] = [
 ];
 
 /// What is stored of the longest turn.
-pub(crate) const OF_LONGEST: [WorkerCounter; 11] = [
+pub(crate) const OF_LONGEST: [WorkerCounter; 12] = [
     WorkerCounter::LongestTurnProcessorNanos,
     WorkerCounter::LongestTurnNanos,
+    WorkerCounter::LongestTurnEndNanos,
     WORK_KINDS[0].1,
     WORK_KINDS[1].1,
     WORK_KINDS[2].1,
@@ -86,13 +89,13 @@ impl TurnWatch {
         self.unmarked += SLEEP_COST;
     }
 
-    /// A turn is over, after this time. Returns for how long of it, at least, the system had
-    /// preempted the worker; nothing for a turn that is not long. To read the processor's time is a
-    /// system call.
+    /// A turn is over at `now`, after this time. Returns for how long of it, at least, the system
+    /// had preempted the worker; nothing for a turn that is not long. To read the processor's time
+    /// is a system call.
     #[inline]
     pub(crate) fn end(
         &mut self,
-        took: Duration,
+        (now, took): (Instant, Duration),
         processor: impl FnOnce() -> Duration,
         facts: &mut WorkerCounters,
     ) -> Duration {
@@ -104,7 +107,7 @@ impl TurnWatch {
         self.unmarked += took;
         // No turn has more processor time than it is long.
         if took > LONG_TURN || nanos > facts.of(WorkerCounter::LongestTurnProcessorNanos) {
-            let spent = self.note(nanos, processor(), facts);
+            let spent = self.note((now, nanos), processor(), facts);
             if took > LONG_TURN {
                 return took.saturating_sub(spent);
             }
@@ -117,7 +120,12 @@ impl TurnWatch {
     /// Notes a turn that is long, or may be the longest. Returns the processor's time that it had,
     /// and the turns since the last mark.
     #[cold]
-    fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) -> Duration {
+    fn note(
+        &mut self,
+        (now, nanos): (Instant, u64),
+        processor: Duration,
+        facts: &mut WorkerCounters,
+    ) -> Duration {
         let spent = processor.saturating_sub(self.processor);
         self.processor = processor;
         self.unmarked = Duration::ZERO;
@@ -130,6 +138,7 @@ impl TurnWatch {
         }
         facts.set(WorkerCounter::LongestTurnProcessorNanos, had);
         facts.set(WorkerCounter::LongestTurnNanos, nanos);
+        facts.set(WorkerCounter::LongestTurnEndNanos, now.as_nanos());
         for ((kind, of_longest), before) in WORK_KINDS.into_iter().zip(self.before) {
             facts.set(of_longest, facts.of(kind) - before);
         }
@@ -147,7 +156,8 @@ mod tests {
         let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
         for micros in [1, 10, 11, 900, 19_000, 30_000] {
             watch.begin(&facts);
-            watch.end(Duration::from_micros(micros), || Duration::ZERO, &mut facts);
+            let took = Duration::from_micros(micros);
+            watch.end((Instant::ORIGIN, took), || Duration::ZERO, &mut facts);
         }
         let counts = TURN_BUCKETS.map(|(_, turns)| facts.of(turns));
         assert_eq!(counts, [2, 1, 0, 1, 0, 1]);
@@ -165,10 +175,11 @@ mod tests {
         watch.begin(&facts);
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(30));
-        let took = clock.now() - before;
-        let preempted = watch.end(took, || clock.thread_time(), &mut facts);
+        let now = clock.now();
+        let took = now - before;
+        let preempted = watch.end((now, took), || clock.thread_time(), &mut facts);
         assert!(preempted <= took && preempted > took / 2, "{preempted:?} of {took:?}");
-        let preempted = watch.end(LONG_TURN, || clock.thread_time(), &mut facts);
+        let preempted = watch.end((now, LONG_TURN), || clock.thread_time(), &mut facts);
         assert_eq!(preempted, Duration::ZERO, "it is not long");
     }
 
@@ -182,11 +193,13 @@ mod tests {
             facts.add(WorkerCounter::ReceiveNanos, packets * 2000);
             facts.add(WorkerCounter::TransmitNanos, packets * 1000);
             let processor = watch.processor + Duration::from_millis(processor);
-            watch.note(millis * 1_000_000, processor, &mut facts);
+            let now = Instant::ORIGIN + Duration::from_millis(millis);
+            watch.note((now, millis * 1_000_000), processor, &mut facts);
             let of = |fact| facts.of(fact);
             [
                 of(WorkerCounter::LongestTurnProcessorNanos) / 1_000_000,
                 of(WorkerCounter::LongestTurnNanos) / 1_000_000,
+                of(WorkerCounter::LongestTurnEndNanos) / 1_000_000,
                 of(WorkerCounter::LongestTurnPackets),
                 of(WorkerCounter::LongestTurnUnits),
                 of(WorkerCounter::LongestTurnReceiveNanos) / 2000,
@@ -194,10 +207,10 @@ mod tests {
                 of(WorkerCounter::LongTurns),
             ]
         };
-        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 3, 3, 0]);
-        assert_eq!(turn(64, 700, 30, 2), [2, 30, 64, 700, 64, 64, 1], "preempted for 28 ms");
-        assert_eq!(turn(5, 50, 8, 7), [7, 8, 5, 50, 5, 5, 2]);
-        assert_eq!(turn(6, 60, 40, 6), [7, 8, 5, 50, 5, 5, 3]);
+        assert_eq!(turn(3, 30, 1, 1), [1, 1, 1, 3, 30, 3, 3, 0]);
+        assert_eq!(turn(64, 700, 30, 2), [2, 30, 30, 64, 700, 64, 64, 1], "preempted for 28 ms");
+        assert_eq!(turn(5, 50, 8, 7), [7, 8, 8, 5, 50, 5, 5, 2]);
+        assert_eq!(turn(6, 60, 40, 6), [7, 8, 8, 5, 50, 5, 5, 3]);
         let mut other = WorkerCounters::default();
         other.set(WorkerCounter::LongestRoundNanos, 90_000_000);
         other.set(WorkerCounter::LongestTurnProcessorNanos, 6_000_000);
@@ -219,7 +232,8 @@ mod tests {
                 reads += 1;
                 Duration::from_micros(processor)
             };
-            watch.end(Duration::from_micros(micros), processor, &mut facts);
+            let took = Duration::from_micros(micros);
+            watch.end((Instant::ORIGIN, took), processor, &mut facts);
             facts.of(WorkerCounter::LongestTurnPackets)
         };
         assert_eq!(turn(30_000, 80, 7), 7);

@@ -42,6 +42,8 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD_BURST: usize = 8;
+/// Fewer packets are taken out of memory in no time worth a look at the clock.
+const RECEIVE_NOTED: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
 const EMPTY_TURN_SPIN: (u32, Duration) = (16, Duration::from_micros(50));
 /// Interval after which devices are polled again when the engine had no receive capacity
@@ -160,6 +162,8 @@ pub struct Worker<E: 'static> {
     pub(crate) redirects: Redirects,
     /// Whether any device cares.
     pub(crate) tells_wants: bool,
+    /// Of fewer packets the time is not noted in which they are received.
+    pub(crate) receive_noted: usize,
     /// How many of them there were before the call of the engine that runs.
     pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
@@ -240,6 +244,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             engine: None,
             port_of: transmitters(&ports),
             tells_wants: ports.iter().any(Port::knows_established_flows),
+            receive_noted: match ports.iter().any(Port::reads_by_calls) {
+                true => 1,
+                false => RECEIVE_NOTED,
+            },
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
@@ -326,7 +334,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let found = self.turn(began);
             self.tell_begun();
             now = clock.now();
-            let preempted = self.watch.end(now - began, || clock.thread_time(), &mut self.facts);
+            let preempted =
+                self.watch.end((now, now - began), || clock.thread_time(), &mut self.facts);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());

@@ -227,16 +227,18 @@ impl Scene {
         tell(&format!(
             "{answered} of {asked} answered, {echoed} of {sent} bytes echoed; longest turn {} us \
              of processor time, {} by the clock: {} in reads, {} in slices, {} in sends ({} \
-             packets, {} units, {} of them timed, {} requests)",
+             packets taken, {} sent, {} units, {} of them timed, {} requests; until {} us)",
             micros("longest_turn_processor_ns"),
             micros("longest_turn_ns"),
             micros("longest_turn_receive_ns"),
             micros("longest_turn_slice_ns"),
             micros("longest_turn_transmit_ns"),
             turn("longest_turn_packets"),
+            turn("longest_turn_sent"),
             turn("longest_turn_units"),
             turn("longest_turn_slice_units"),
             turn("longest_turn_commands"),
+            micros("longest_turn_end_ns"),
         ));
         assert!(
             asked >= ASKED_LEAST && answered * 100 >= asked * 99,

@@ -241,6 +241,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
         self.inner.sampled_services()
     }
 
+    fn reads_by_calls(&self) -> bool {
+        self.inner.reads_by_calls()
+    }
+
     fn ring(&self) -> usize {
         self.inner.ring()
     }

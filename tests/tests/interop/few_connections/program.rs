@@ -88,6 +88,8 @@ impl Program {
             let of = |fact| worker.facts.of(fact);
             json!({ "facts": {
                 "longest_turn_ns": of(WorkerCounter::LongestTurnNanos),
+                "longest_turn_end_ns": of(WorkerCounter::LongestTurnEndNanos),
+                "longest_turn_sent": of(WorkerCounter::LongestTurnSent),
                 "longest_turn_slice_ns": of(WorkerCounter::LongestTurnSliceNanos),
                 "longest_turn_commands": of(WorkerCounter::LongestTurnCommands),
                 "longest_turn_receive_ns": of(WorkerCounter::LongestTurnReceiveNanos),

@@ -9,13 +9,13 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Regi
 
 use super::code::{
     KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS, credit,
-    destination, end, known_prefix, no_service, print, service,
+    destination, end, known_prefix, no_service, print, service, share,
 };
 use super::destination::port;
 use super::emit::{CodePaths, look_up, reach, wire, word};
 use super::established::TOKENS_AT_REST;
+use super::fair;
 use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SET_WAYS, SETS, USED};
-use super::{fair, flow_share};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::xdp_abi::{DATA, DATA_END, RX_QUEUE};
 
@@ -66,7 +66,7 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
             a.place(newcomer);
             destination(a, known, is_v6, &ways);
             port(a, &known.maps, ports, AnyAddress::Tcp, closed);
-            flow_share::emit(a, &known.flows, is_v6, &ways);
+            share(a, known, is_v6, &ways);
         }
     }
     end(a, known, &ways);

@@ -443,7 +443,7 @@ fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &C
 }
 
 /// Ends the way of a frame that may go on where its prefix has room.
-fn share(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
+pub(super) fn share(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
     match &known.flows {
         Some(flows) => flow_share::emit(a, flows, is_v6, ways),
         None => _ = a.jump(ways.spend(ProgramKind::Established)),
