@@ -77,6 +77,10 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.rx_capacity(now)
     }
 
+    fn set_tx_room(&mut self, packets: usize) {
+        self.engine.set_tx_room(packets);
+    }
+
     fn departed(&mut self) {
         self.engine.departed();
     }

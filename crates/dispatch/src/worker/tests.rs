@@ -492,6 +492,14 @@ fn an_engine_is_told_how_many_packets_there_is_time_to_send() {
     assert_eq!(far.sent(), 10);
 }
 
+/// As programs run their engines.
+#[test]
+fn an_engine_that_is_shown_is_told_so_too() {
+    let mut shown = crate::publish::Shown::silent(Echo::default());
+    shown.set_tx_room(7);
+    assert_eq!(shown.engine.tx_room, Some(7));
+}
+
 #[test]
 fn packets_that_there_is_no_time_to_receive_wait_in_their_devices_which_take_turns() {
     let ((a, far_a), (b, far_b)) = (fake("a"), fake("b"));
