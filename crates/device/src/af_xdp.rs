@@ -124,9 +124,9 @@ pub struct AfXdpConfig {
     pub frame_bytes: usize,
     /// What the program at the interface does besides steering.
     pub first_line: FirstLineMode,
-    /// Whether under pressure frames of established flows cost tokens that their progress earns, and
-    /// their prefixes have a share; where false, replays of real connections fill the ring before
-    /// newcomers.
+    /// Whether under pressure frames of established flows cost tokens that their progress earns,
+    /// and their prefixes have a share; where false, replays of real connections fill the ring
+    /// before newcomers.
     pub flow_credit: bool,
     /// Frames for our station are dropped at the interface.
     pub sends_only: bool,
