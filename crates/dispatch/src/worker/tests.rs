@@ -510,7 +510,7 @@ fn packets_that_there_is_no_time_to_receive_wait_in_their_devices_which_take_tur
     far_a.push_many(24, &[0, 1]);
     far_b.push_many(16, &[0, 2]);
     let mut taken = || {
-        // Whatever else the machine does: a turn that was preempted would take less the next time.
+        // On a busy machine, too: a turn that was preempted would take less the next time.
         worker.packet_limit = TurnLimit::of_packets();
         let found = worker.turn(clock.now());
         let waiting = [&far_a, &far_b].map(|far| far.state.lock().unwrap().incoming.len());

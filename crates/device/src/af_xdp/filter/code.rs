@@ -482,7 +482,7 @@ fn spend_token(a: &mut Assembler, none: Label) {
         .store(AccessSize::Double, Register::R0, word(USED), Register::R1);
 }
 
-/// Goes to `newcomer` with a frame of an unverified flow from a prefix whose established flows make
+/// Goes to `newcomer` with a frame of an unverified flow from a prefix with established flows in
 /// progress, at the cost of a token of the prefix. Falls through for all others.
 pub(super) fn known_prefix(
     a: &mut Assembler,

@@ -13,7 +13,7 @@
 //! progress is worth [`TOKENS_AT_REST`]. So replays, duplicates and repeated ACKs cost no more than
 //! that, and a flow with progress never lacks tokens.
 //!
-//! A source prefix (/24, /64) whose flows make progress is known, too: each such frame earns it
+//! A source prefix (/24, /64) with flows in progress is known, too: each such frame earns it
 //! [`TOKENS_EARNED`] tokens, and a datagram or SYN of an unverified flow from there takes one and
 //! goes on without credit. So new flows of clients that have proved that they exist do not share
 //! the fate of a flood from sources at random, which is of no known prefix.
@@ -25,10 +25,10 @@
 //! replaces the least recently used (LRU) of the two entries that are not held, if that was silent
 //! for [`CROWDED_SILENCE`]; the first two stay until they are silent. An unverified flow with a
 //! colliding print (one in 2^30 tries) passes here and is still unverified for triage. Legitimate
-//! flows and prefixes that find no place are treated as unverified. Who forges sources of a known
-//! prefix has its tokens: at most [`TOKENS_EARNED`] frames for one of progress, and `flow_share.rs`
-//! limits what all frames of a prefix have together. The prefix's new flows are then unverified as
-//! any other; its established flows have tokens of their own.
+//! flows and prefixes that find no place are treated as unverified. A sender that forges sources
+//! of a known prefix has its tokens: at most [`TOKENS_EARNED`] frames for one of progress, and
+//! `flow_share.rs` limits what all frames of a prefix have together. The prefix's new flows are
+//! then unverified as any other; its established flows have tokens of their own.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -306,7 +306,7 @@ impl EstablishedFlows {
         Some(sum | 1)
     }
 
-    /// The print of the prefix of a frame's source, 24 bits or 64, whose flow has a print.
+    /// The print of the prefix (24 or 64 bits) of the source of a frame that has a flow's print.
     fn prefix_print(&self, frame: &[u8]) -> Option<u64> {
         let word = |at: usize| Some(u32::from_ne_bytes(*frame.get(at..)?.first_chunk()?));
         let [v4, v6, first, second] = self.prefix_key;
