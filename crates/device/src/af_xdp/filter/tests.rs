@@ -467,7 +467,7 @@ fn a_service_that_asks_for_little_has_it_in_a_turn_whose_credit_is_used_up() {
 /// What tests above hold is lost without the credit of flows: replays pass, and a loud prefix has
 /// more than the room.
 #[test]
-fn without_flow_credit_replays_and_a_loud_prefix_pass_whatever_they_send() {
+fn without_flow_credit_replays_and_a_loud_prefix_pass_without_limit() {
     for v6 in [false, true] {
         let Some(mut line) = or_skipped(FirstLine::load_without_flow_credit(STATION)) else {
             return;
