@@ -343,9 +343,12 @@ fn code(
     program.place(passed);
     count(&mut program, counts, QueueCount::Passed);
     program.set(Register::R0, PASS).exit();
-    program.place(refused);
-    count(&mut program, counts, QueueCount::GroupsRefused);
-    program.set(Register::R0, DROP).exit();
+    // The verifier refuses code that nothing reaches.
+    if program.is_used(refused) {
+        program.place(refused);
+        count(&mut program, counts, QueueCount::GroupsRefused);
+        program.set(Register::R0, DROP).exit();
+    }
     program.finish()
 }
 
@@ -541,6 +544,21 @@ mod tests {
         let mut to_the_host = costly[0].clone();
         to_the_host[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]);
         assert_eq!(refused_of(&to_the_host, MANY), 0);
+    }
+
+    #[test]
+    fn without_a_filter_frames_for_groups_have_no_limit() {
+        if loaded().is_none() {
+            return;
+        }
+        let station = LinkStation { mac: STATION, is_shared: false };
+        let plan = CookieProgramPlan { filters: false, ..CookieProgramPlan::default() };
+        let steering = QueueSteering::load(station, 4, &plan, &mut Vec::new()).unwrap();
+        assert!(steering.filter().is_none());
+        let mut group = frame([0x33, 0x33, 0, 0, 0, 1], 0x86dd, &[0x60]);
+        steering.run(&mut group, 2000).unwrap();
+        assert_eq!((steering.passed().unwrap(), steering.groups_refused().unwrap()), (2000, 0));
+        assert_eq!(steering.verdict(&frame(STATION.0, 0x86dd, &[0x60])).unwrap(), DROP);
     }
 
     /// Its interface is the loopback of a namespace that ends with its thread.
