@@ -9,9 +9,10 @@
 //! # Under flood
 //! Reachable by peers with established flows. Bound: the cells. Worst work per packet: a product
 //! and a comparison. When two prefixes meet in a cell, the one there loses a token for each packet
-//! of the other's established flows, and its place without tokens. Sources forged in a known prefix
-//! take its tokens: its new flows are then unverified as any other. No packet is dropped for want
-//! of a token.
+//! of the other's established flows, and its place without tokens. The hash has no key: a peer with
+//! established flows in a prefix that meets another's can keep that one unknown. Sources forged in
+//! a known prefix take its tokens. In both cases its new flows are unverified as any other. No
+//! packet is dropped for want of a token.
 
 use floodwall_packet::PacketBuf;
 
@@ -27,7 +28,7 @@ struct PrefixCell {
     tokens: u16,
 }
 
-/// Prefixes that talk.
+/// Source prefixes with established flows, and their tokens.
 #[derive(Debug)]
 pub(crate) struct KnownPrefixes {
     cells: Box<[PrefixCell; PREFIX_CELLS]>,
