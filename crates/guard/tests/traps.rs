@@ -187,7 +187,8 @@ fn in_front_of_the_systems_stack_connections_are_taken_over_too() {
         }
     }
     assert_eq!(counted(&guard, "syn_answered"), 20);
-    assert_eq!(counted(&guard, "adopted"), 20, "{:?}", guard.status());
+    // A client's ACK and its first data can pass on two cores at once, each with a note.
+    assert!(counted(&guard, "adopted") >= 20, "{:?}", guard.status());
 }
 
 #[test]
@@ -263,6 +264,37 @@ fn a_vlan_tag_is_kept() {
             forged[l4 + 1] ^= 1;
             assert_eq!(guard.classifier().run(&mut forged, 1).unwrap().0, 1, "it is dropped");
         }
+    }
+}
+
+/// By the kernel's own test runs: what follows a client's ACK on another core has a note too, since
+/// it can come to the kernel's TCP before the ACK.
+#[test]
+fn what_follows_an_ack_on_another_core_has_a_note_of_its_own() {
+    let Some(_rig) = Rig::new() else { return };
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skip("one core only");
+    }
+    let on_core = |core| {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(core);
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+    };
+    for v6 in [false, true] {
+        let _listener = std::net::TcpListener::bind(server(v6, PORT)).unwrap();
+        let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+        let l4 = 14 + if v6 { 40 } else { 20 };
+        on_core(0);
+        let mut syn = rig::frame::frame(v6, (4711, PORT), (5, 0), 2, &[2, 4, 5, 180]);
+        assert_eq!(guard.classifier().run(&mut syn, 1).unwrap().0, 3, "it is sent back");
+        let number = u32::from_be_bytes(*syn[l4 + 4..].first_chunk().unwrap());
+        for core in [0, 1] {
+            on_core(core);
+            let mut ack =
+                rig::frame::frame(v6, (4711, PORT), (6, number.wrapping_add(1)), 0x10, &[]);
+            assert_eq!(guard.classifier().run(&mut ack, 1).unwrap().0, 2, "it goes up");
+        }
+        assert_eq!(counted(&guard, "ack_proven"), 2, "IPv6 {v6}: {:?}", guard.status());
     }
 }
 

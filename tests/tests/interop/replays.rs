@@ -5,8 +5,8 @@
 //! Claims: honest clients are answered, and the transfer keeps nine tenths of its pace. At an
 //! interface with our program the flow is worth no more than its tokens (`rx_flow_full` counts the
 //! rest); over a TAP the worker's own tokens decide: of the packets that triage looks at, replays
-//! are most, and are not taken for packets of an established flow. The claims are about what reaches
-//! us: where a ring in front of our stack was full, the replays come again at a quarter of the pace.
+//! are most, and are not taken for packets of an established flow. The claims are about what
+//! reaches us: where a ring in front of our stack was full, the replays come again, slower.
 
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]
 
@@ -33,7 +33,7 @@ const LEAD: Duration = Duration::from_millis(500);
 /// How long what is under way at the end of a trial is waited for.
 const LAST: Duration = Duration::from_secs(3);
 
-/// Replays a second: as fast as a core sends, and slower where a ring in front of our stack is full.
+/// Replays a second: as fast as a core sends, and slower where a ring before our stack is full.
 const PACES: [u64; 5] = [10_000_000, 100_000, 25_000, 6_000, 1_500];
 
 /// Of fewer packets the classes tell nothing.
@@ -111,8 +111,8 @@ fn looked_at(stand: &Stand) -> [u64; 2] {
     })
 }
 
-/// One connection's segment is replayed beside others; what was not as it must be, and whether rings
-/// in front of our stack were full.
+/// One connection's segment is replayed beside others; what was not as it must be, and whether
+/// rings in front of our stack were full.
 fn replayed(stand: &Stand, server: Server, four: bool, pace: u64) -> (Vec<String>, bool) {
     let count = if is_deep() { 4000 } else { 300 };
     let mut stream = stand.clients.inside(|| attack_from(four));

@@ -136,13 +136,15 @@ fn find(a: &mut Assembler, family: SegmentFamily, gone: Label) {
         .jump_if(Register::R0, JumpCondition::Equal, 0, gone);
 }
 
-/// Gives the packet a request socket of the listener in `R0`; goes on where it could not.
+/// Gives the packet a request socket of the listener in `R0`; goes on where it could not. Where
+/// there is a connection already the packet is the kernel's: an ACK that was sent again, or the
+/// second of two that came on two cores.
 fn assign_request(a: &mut Assembler, assign: u32) {
-    let release = a.label();
+    let (release, connected) = (a.label(), a.label());
     a.store(AccessSize::Double, Register::R10, spot::SOCKET, Register::R0)
         .store_value(AccessSize::Double, Register::R10, RESULT, -1)
         .load(AccessSize::Word, Register::R1, Register::R0, SOCKET_STATE)
-        .jump_if(Register::R1, JumpCondition::Differs, LISTENING, release)
+        .jump_if(Register::R1, JumpCondition::Differs, LISTENING, connected)
         .copy(Register::R1, Register::R0)
         .call(Function::ToTcpSocket)
         .jump_if(Register::R0, JumpCondition::Equal, 0, release)
@@ -163,6 +165,9 @@ fn assign_request(a: &mut Assembler, assign: u32) {
         failed,
     );
     super::count(a, Tally::Adopted);
+    a.set(Register::R0, VERDICT_NEXT).exit();
+    a.place(connected);
+    a.load(AccessSize::Double, Register::R1, Register::R10, spot::SOCKET).call(Function::Release);
     a.set(Register::R0, VERDICT_NEXT).exit();
     a.place(failed);
 }

@@ -3,8 +3,10 @@
 //! Called by tail call from `classify.rs`. What a cookie says goes up as a note in the frame's
 //! metadata; `adopt.rs` reads it. Packets of one poll reach tc before the first of them reaches
 //! TCP, so the second segment of a client's first burst finds the listener too: the table of recent
-//! proofs lets it pass without a note, and the kernel finds the connection. An ACK with a cookie of
-//! the kernel's own, made while this program was asleep, is asked for.
+//! proofs lets it pass without a note, and the kernel finds the connection. On another core it can
+//! overtake the first, and would be reset: there it has a note of its own, and of two the kernel
+//! takes one. An ACK with a cookie of the kernel's own, made while this program was asleep, is
+//! asked for.
 
 use super::answer::zone;
 use super::keys;
@@ -17,10 +19,13 @@ use crate::cookie::tables::Offer;
 use crate::cookie::{DATA, at, find_epoch, look_up, options, stack};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
-/// Ticks of 2^20 ns: within these the flow's next segments pass unread, and within those what is no
-/// cookie passes.
+/// Ticks of 2^20 ns: within these the flow's next segments on the same core pass unread, and within
+/// those what is no cookie passes.
 const FRESH_TICKS: i32 = 19;
 const KNOWN_TICKS: i32 = 954;
+/// A proof's lower half: its time in ticks, and above that the low byte of its core's number.
+const TICK_MASK: i32 = 0xff_ffff;
+const CORE_SHIFT: i32 = 24;
 /// How long after waking cookies of the kernel's own come back.
 const KERNEL_COOKIES_NANOS: u64 = 60_000_000_000;
 /// Of the context: where metadata begins.
@@ -89,29 +94,44 @@ pub fn prove_ack(a: &mut Assembler, maps: &HostMaps) {
     keys::derive(a, maps, derive);
 }
 
-/// Looks for a proof of the flow: goes to `known` where it is fresh, and says in the scratch value
-/// whether there is one of the last second.
+/// Looks for a proof of the flow: goes to `known` where it is fresh and of this core, and says in
+/// the scratch value whether there is one of the last second.
 fn remember(a: &mut Assembler, maps: &HostMaps, known: Label, none: Label) {
-    let (other, old) = (a.label(), a.label());
+    let none_recent = a.label();
     a.store_value(AccessSize::Word, Register::R9, own::IS_KNOWN, 0)
         .load(AccessSize::Double, Register::R1, Register::R9, own::HASH)
         .compute(Register::R1, Operation::And, PROOFS as i32 - 1);
     look_up(a, maps.proofs, none);
-    a.store(AccessSize::Double, Register::R10, spot::PROOF, Register::R0)
-        .load(AccessSize::Double, Register::R1, Register::R0, 0)
+    a.store(AccessSize::Double, Register::R10, spot::PROOF, Register::R0);
+    proof_now(a);
+    a.load(AccessSize::Double, Register::R1, Register::R10, spot::PROOF)
+        .load(AccessSize::Double, Register::R1, Register::R1, 0)
         .load(AccessSize::Double, Register::R2, Register::R9, own::HASH)
-        .copy(Register::R3, Register::R1)
-        .compute_reg(Register::R3, Operation::Xor, Register::R2)
-        .compute(Register::R3, Operation::ShiftRight, 32)
-        .jump_if(Register::R3, JumpCondition::Differs, 0, other)
-        .load(AccessSize::Double, Register::R2, Register::R9, at::NOW)
-        .compute(Register::R2, Operation::ShiftRight, 20)
-        .compute_word_reg(Register::R2, Operation::Subtract, Register::R1)
-        .jump_if(Register::R2, JumpCondition::Below, FRESH_TICKS, known)
-        .jump_if(Register::R2, JumpCondition::AtLeast, KNOWN_TICKS, old)
-        .store_value(AccessSize::Word, Register::R9, own::IS_KNOWN, 1);
-    a.place(other);
-    a.place(old);
+        .compute_reg(Register::R2, Operation::Xor, Register::R1)
+        .compute(Register::R2, Operation::ShiftRight, 32)
+        .jump_if(Register::R2, JumpCondition::Differs, 0, none_recent)
+        .copy(Register::R2, Register::R0)
+        .compute_reg(Register::R2, Operation::Subtract, Register::R1)
+        .compute(Register::R2, Operation::And, TICK_MASK)
+        .jump_if(Register::R2, JumpCondition::AtLeast, KNOWN_TICKS, none_recent)
+        .store_value(AccessSize::Word, Register::R9, own::IS_KNOWN, 1)
+        .jump_if(Register::R2, JumpCondition::AtLeast, FRESH_TICKS, none_recent)
+        .compute_reg(Register::R0, Operation::Xor, Register::R1)
+        .compute(Register::R0, Operation::ShiftRight, CORE_SHIFT)
+        .compute(Register::R0, Operation::And, 0xff)
+        .jump_if(Register::R0, JumpCondition::Equal, 0, known);
+    a.place(none_recent);
+}
+
+/// The lower half of a proof of this time and core, in `R0`; changes `R1` to `R5`.
+fn proof_now(a: &mut Assembler) {
+    a.call(Function::Core)
+        .compute(Register::R0, Operation::And, 0xff)
+        .compute(Register::R0, Operation::ShiftLeft, CORE_SHIFT)
+        .load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
+        .compute(Register::R1, Operation::ShiftRight, 20)
+        .compute(Register::R1, Operation::And, TICK_MASK)
+        .compute_reg(Register::R0, Operation::Or, Register::R1);
 }
 
 /// A number that is no cookie of ours: of a flow that was proven, or a cookie of the kernel's, or
@@ -148,13 +168,11 @@ fn other(a: &mut Assembler, family: SegmentFamily, (known, refused): (Label, Lab
 /// Remembers the proof and writes the note.
 fn note(a: &mut Assembler) {
     let (noted, failed) = (a.label(), a.label());
-    a.load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
-        .compute(Register::R1, Operation::ShiftRight, 20)
-        .copy_word(Register::R1, Register::R1)
-        .load(AccessSize::Double, Register::R2, Register::R9, own::HASH)
+    proof_now(a);
+    a.load(AccessSize::Double, Register::R2, Register::R9, own::HASH)
         .compute(Register::R2, Operation::ShiftRight, 32)
         .compute(Register::R2, Operation::ShiftLeft, 32)
-        .compute_reg(Register::R2, Operation::Or, Register::R1)
+        .compute_reg(Register::R2, Operation::Or, Register::R0)
         .load(AccessSize::Double, Register::R1, Register::R10, spot::PROOF)
         .store(AccessSize::Double, Register::R1, 0, Register::R2);
     agreed(a);

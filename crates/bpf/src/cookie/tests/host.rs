@@ -372,6 +372,23 @@ fn the_second_segment_of_a_burst_passes_without_a_note() {
 }
 
 #[test]
+fn on_another_core_the_second_segment_of_a_burst_has_a_note_of_its_own() {
+    for v6 in [false, true] {
+        let mut rig = HostRig::new(true);
+        let ack = handshake(&mut rig, v6);
+        assert_eq!((rig.verdict(&ack), rig.note().is_some()), (verdict::PASS, true));
+        rig.machine.core = 1;
+        let data = Sent { text: 9, ..ack.clone() };
+        assert_eq!((rig.verdict(&data), rig.note().is_some()), (verdict::PASS, true));
+        // What follows has no cookie's number, and a proof on each core.
+        let more = Sent { seq: ack.seq + 9, text: 9, ..ack.clone() };
+        assert_eq!((rig.verdict(&more), rig.note()), (verdict::PASS, None));
+        rig.machine.core = 0;
+        assert_eq!((rig.verdict(&more), rig.note()), (verdict::PASS, None));
+    }
+}
+
+#[test]
 fn asleep_syns_pass_until_the_listener_has_too_many_half_open() {
     for v6 in [false, true] {
         let mut rig = HostRig::new(false);
