@@ -21,7 +21,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::num::NonZeroU8;
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_ip::icmp_limit::IcmpAllowance;
 use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
@@ -131,7 +130,8 @@ impl Stack {
         let &SegmentOrigin { ends, places, link, is_admitted } = origin;
         let of_burst =
             self.burst.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
-        if of_burst {
+        // Only text is coalesced.
+        if of_burst && read.is_ok_and(|it| it.segment.len > 0) {
             self.tcp_follow::<A>(&packet, ends, places);
         }
         if let Some(tap) = &mut self.tap {
@@ -153,8 +153,6 @@ impl Stack {
         if let (None | Some(SegmentVerdict::Taken), Ok(arrived)) = (&verdict, read) {
             self.tcp_admitted::<A>(&arrived.flow, link.0, is_admitted);
         }
-        let Some(tcp) = &mut self.tcp else { return };
-        let mut lend = lend!(self, cx);
         match verdict {
             None if ended.is_none() => return,
             None => {}
@@ -170,11 +168,7 @@ impl Stack {
                 self.tap_dropped_held(reason);
             }
             Some(SegmentVerdict::Refused(reset, reason)) => {
-                let peer = reset.flow.remote.ip();
-                let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
-                if matches!(allowed, IcmpAllowance::Yes) {
-                    answer = tcp.set.reset(&mut lend, &reset).map(|packet| reset.transmit(packet));
-                }
+                answer = self.tcp_refuse(cx, &reset);
                 self.stats.drops_in.count(reason);
                 self.tap_dropped_held(reason);
             }
@@ -676,10 +670,6 @@ impl Sockets<'_> {
     ) -> Result<TcpEnds, TcpError> {
         let zone = scope_of(remote);
         let ip = remote.ip().to_canonical();
-        // RFC 1122 section 4.2.3.10: no connection leads to more than one host.
-        if ip.is_multicast() || self.is_broadcast(ip) {
-            return Err(TcpError::NoRoute(remote.ip()));
-        }
         let found = match ip {
             IpAddr::V4(a) => self.way_to(a, zone),
             IpAddr::V6(a) => self.way_to(a, zone),
@@ -741,6 +731,11 @@ impl Sockets<'_> {
         let src_addr = match last {
             Some(src_addr) => src_addr,
             None => {
+                // RFC 1122 section 4.2.3.10: no connection leads to more than one host.
+                let ip = dst_addr.to_ip();
+                if ip.is_multicast() || self.is_broadcast(ip) {
+                    return None;
+                }
                 let src_addr = self.stack.source_on(&self.cx, path, dst_addr)?;
                 self.stack.sockets.path_cache.note_source((dst_addr, zone), src_addr);
                 src_addr
@@ -898,3 +893,4 @@ mod direct;
 pub(crate) mod gro;
 mod path_mtu;
 pub(crate) mod predict;
+mod refusal;

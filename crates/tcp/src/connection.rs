@@ -433,12 +433,24 @@ impl Connection {
         self.recovery.rtt().rto(&RTT_CONFIG)
     }
 
-    /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
+    /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent. Where it
+    /// would not be before `armed`, when it is asked for anyway, it is computed then.
     #[inline(always)]
-    pub(crate) fn arm_retransmit(&mut self) {
-        if self.state.is_synchronized() {
-            self.timers.set(TimerKind::Retransmit, self.retransmits_at());
+    pub(crate) fn arm_retransmit(&mut self, armed: Instant) {
+        if !self.state.is_synchronized() {
+            return;
         }
+        if self.recovery.board().outstanding() == 0 {
+            self.timers.clear(TimerKind::Retransmit);
+        } else if !self.retransmits_not_before(armed) {
+            self.arm_retransmit_now();
+        }
+    }
+
+    /// The same, computed.
+    #[inline(never)]
+    fn arm_retransmit_now(&mut self) {
+        self.timers.set(TimerKind::Retransmit, self.retransmits_at());
     }
 
     /// When the timer of data in flight expires.
@@ -453,9 +465,8 @@ impl Connection {
     /// Whether the timer of data in flight, computed now, would not be before `armed`: then it need
     /// not be until that time. A cheap lower bound.
     #[inline(always)]
-    pub(crate) fn retransmits_not_before(&self, armed: Instant) -> bool {
-        let is_later = self.state.is_synchronized()
-            && self.user_options.user_timeout().is_none()
+    fn retransmits_not_before(&self, armed: Instant) -> bool {
+        let is_later = self.user_options.user_timeout().is_none()
             && self.stalled.as_nanos().saturating_add(PATIENCE_LEAST) >= armed.as_nanos()
             && self.recovery.rings_not_before(&self.agreement(), armed);
         debug_assert!(!is_later || self.retransmits_at() >= armed, "the bound is a lower one");
@@ -569,6 +580,12 @@ impl Connection {
         if self.crowded && !self.is_crowded() {
             self.note_room();
         }
+    }
+
+    /// Whether there are events of which its program has to be told.
+    #[inline(always)]
+    pub(crate) fn has_news_for_program(&self) -> bool {
+        !self.events.is_empty() && !self.released
     }
 
     /// Whether there may be output.

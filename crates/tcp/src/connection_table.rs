@@ -167,8 +167,7 @@ impl Slot {
         self.evicted = false;
         self.said = SynKept::waiting(slot.is_some());
         self.queued = slot.unwrap_or_default();
-        // What was there has been dropped: it is made where it stays.
-        self.connection = None;
+        debug_assert!(self.connection.is_none(), "what was there has been dropped");
         self.connection.insert(Connection::new(start))
     }
 }
@@ -190,6 +189,8 @@ pub struct ConnectionTable<H = SynCache> {
     /// The flow that was hashed last for an arriving segment, with its hash: a handshake's segments
     /// are looked up several times in a row.
     hashed: (FlowKey, u64),
+    /// It was looked up in vain since.
+    is_unknown: bool,
     timers: PlaceTimers,
     delayed: DelayedAcks,
     /// Connections with pending output.
@@ -263,6 +264,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             ),
             latest: 0,
             hashed: (NO_FLOW, half_open.flow_key().flow(&NO_FLOW)),
+            is_unknown: false,
             timers: PlaceTimers::new(max, now),
             delayed: DelayedAcks::new(max),
             dirty: Senders::new(max),
@@ -396,13 +398,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// The same of a flow that was not among those found last.
     #[inline(never)]
-    fn find_by_hash(&mut self, flow: &FlowKey) -> Result<u32, u64> {
+    pub(crate) fn find_by_hash(&mut self, flow: &FlowKey) -> Result<u32, u64> {
         if self.hashed.0 != *flow {
             self.hashed = (*flow, self.hash(flow));
+        } else if self.is_unknown {
+            return Err(self.hashed.1);
         }
         let hash = self.hashed.1;
         self.half_open.prefetch(hash);
-        let found = self.find_hashed(flow, hash).ok_or(hash)?;
+        let found = self.find_hashed(flow, hash);
+        self.is_unknown = found.is_none();
+        let found = found.ok_or(hash)?;
         self.recent.note(flow, found);
         self.prefetch(found);
         Ok(found)
@@ -533,7 +539,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         debug_assert_eq!(hash, self.hash(flow));
         // Its next segment is looked up by it.
-        self.hashed = (*flow, hash);
+        (self.hashed, self.is_unknown) = ((*flow, hash), false);
         self.demux.enter(hash, index);
         self.recent.note(flow, index);
         self.ports.enter(flow.local.port);

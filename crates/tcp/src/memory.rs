@@ -250,7 +250,12 @@ impl ConnectionMemory {
     pub(crate) fn quit(&mut self, index: u32) {
         // The time is not read where no memory is held any more.
         self.note(index, 0, Instant::ORIGIN);
-        self.weigh(index);
+        if self.holders.get(index as usize).is_some_and(|it| it.weighed == 0 && it.share.is_none())
+        {
+            self.unweighed.unlink(index);
+        } else {
+            self.weigh(index);
+        }
         let Some(holder) = self.holders.get_mut(index as usize) else { return };
         holder.peer = None;
         if let Some(share) = holder.share.take() {

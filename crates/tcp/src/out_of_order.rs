@@ -332,13 +332,22 @@ impl OutOfOrder {
 
     /// Drops all stored data: before the connection is freed, or when memory is short (RFC 2018
     /// section 8 permits it).
+    #[inline]
     pub fn clear(&mut self, runs: &mut OooRanges) {
+        self.has_duplicate = false;
+        if self.first != NONE {
+            self.clear_runs(runs);
+        }
+    }
+
+    #[inline(never)]
+    fn clear_runs(&mut self, runs: &mut OooRanges) {
         while self.first != NONE {
             let index = self.first;
             self.first = runs.next(index);
             drop(runs.give_back(index));
         }
-        (self.count, self.held, self.has_duplicate) = (0, 0, false);
+        (self.count, self.held) = (0, 0);
     }
 
     /// The last run that begins at `seq` or before, and the run after it.

@@ -11,8 +11,8 @@ mod run;
 use floodwall_base::{Counter, Instant, Seq};
 use floodwall_checksum::InternetSum;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
-use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, TcpFields, TcpFlags};
-use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, SYN_LEN, TcpFields, TcpFlags};
+use floodwall_wire::tcp_options::{SynNumbers, TcpOptionSet, Timestamps};
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ use floodwall_base::FlowKey;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::delayed_ack::DELAYED_ACK_TIME;
 use crate::memory::Scarcity;
-use crate::pseudo_header::pseudo_header;
+use crate::pseudo_header::{pseudo_header, pseudo_header_of_any};
 use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
@@ -233,8 +233,9 @@ impl Connection {
 
     /// Writes `bytes` that leave at once as one segment, past the queue of unsent data, and returns
     /// its packet: as [`Connection::send`] and [`Connection::output_written`]. `None`, without an
-    /// effect, where they do not, or where anything else is pending.
-    #[inline(always)]
+    /// effect, where they do not, or where anything else is pending. One body for both families, in
+    /// which the connection is in a register.
+    #[inline(never)]
     pub(crate) fn write_through(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -345,7 +346,7 @@ impl Connection {
     }
 
     /// Whether nothing is pending, and nothing waits that could be sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_quiet(&self, records: &SentSegments) -> bool {
         self.due == ConnectionDue::default()
             && self.snd.unsent() == 0
@@ -456,7 +457,9 @@ impl Connection {
             self.rcv.quick = 0;
         }
         let seq = self.snd.nxt - len;
-        let fin = self.snd.fin && self.may_finish(cx.records);
+        // Nothing else is sent without text.
+        let fin = self.snd.fin && (len == 0 || self.may_finish(cx.records));
+        debug_assert!(!fin || self.may_finish(cx.records));
         if fin {
             self.snd.fin_sent = true;
             self.snd.nxt += 1;
@@ -625,6 +628,12 @@ pub(crate) fn assemble(
     payload: Option<PacketBuf>,
     partial: bool,
 ) -> Option<PacketBuf> {
+    if payload.is_none()
+        && !partial
+        && let Some(numbers) = options.of_usual_syn()
+    {
+        return assemble_syn(pool, flow, fields, &numbers);
+    }
     let header_len = HEADER_LEN + options.emitted_len();
     let (payload_len, sum) = match &payload {
         Some(payload) if partial => (payload.len(), InternetSum::ZERO),
@@ -638,6 +647,22 @@ pub(crate) fn assemble(
         leave_partial(&mut packet, pseudo)?;
     }
     packet.set_layers(0, 0, header_len);
+    Some(packet)
+}
+
+/// The same of a SYN with its usual options: the header is made from numbers, in one go.
+#[inline(always)]
+fn assemble_syn(
+    pool: &Pool,
+    flow: &FlowKey,
+    fields: &TcpFields,
+    options: &SynNumbers,
+) -> Option<PacketBuf> {
+    debug_assert_eq!(fields.urgent, 0);
+    let mut packet = pool.alloc_laid_out(0, SYN_LEN)?;
+    let pseudo = pseudo_header_of_any(flow, SYN_LEN as u16);
+    fields.emit_syn(options, pseudo, packet.front_mut(SYN_LEN)?.first_chunk_mut()?);
+    packet.set_layers(0, 0, SYN_LEN);
     Some(packet)
 }
 

@@ -32,7 +32,7 @@ impl PlaceTimers {
     }
 
     /// Sets the time of a place, which may have one: the new one counts.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn set(&mut self, place: u32, at: Instant) {
         if self.newest != place {
             self.release_newest();

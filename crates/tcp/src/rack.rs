@@ -91,23 +91,24 @@ impl RackState {
         (self.rtt != NONE).then(|| self.rtt())
     }
 
-    /// A segment was newly delivered (steps 2 and 3). Returns by how many bytes it was overtaken.
+    /// A segment was newly delivered (steps 2 and 3): by the acknowledgment `again`, where it was
+    /// sent again. Returns by how many bytes it was overtaken.
     #[inline(always)]
     pub(crate) fn on_arrived(
         &mut self,
         sent_at: Instant,
         (start, end): (Seq, Seq),
-        is_retransmission: bool,
-        segment: &AckSegment<'_>,
+        now: Instant,
+        again: Option<&AckSegment<'_>>,
     ) -> u32 {
         let mut reach = 0;
         if self.forward.is_before(end) {
             self.forward = end;
-        } else if end.is_before(self.forward) && !is_retransmission {
+        } else if end.is_before(self.forward) && again.is_none() {
             reach = self.forward.since(start);
         }
-        let rtt = segment.now.as_nanos().saturating_sub(sent_at.as_nanos());
-        if is_retransmission {
+        let rtt = now.as_nanos().saturating_sub(sent_at.as_nanos());
+        if let Some(segment) = again {
             let of_original = segment.echoed_at.is_some_and(|echo| echo < tick_of(sent_at));
             // The minimum separates the ACK of a retransmission from that of its original.
             if of_original || segment.rtt_min != u64::MAX && rtt < segment.rtt_min {

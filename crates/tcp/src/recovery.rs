@@ -358,7 +358,7 @@ impl Recovery {
         segment: &AckSegment<'_>,
         agreement: &Agreement,
     ) -> RecoveryVerdict {
-        if self.is_plain(records, segment) {
+        if self.is_plain(records, segment.ack, segment.sack) {
             return self.on_plain_ack(records, segment);
         }
         let segment = *segment;
@@ -704,7 +704,8 @@ impl Recovery {
             let is_safe = change.acked > 0 && verdict.lost == 0;
             self.deliver_in_recovery(records, delivered, is_safe);
         } else if change.acked > 0 {
-            self.open_by(records, (change.acked, change.rtt), flight, segment.now);
+            let rtt = change.rtt.map(|rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX));
+            self.open_by(records, (change.acked, rtt), flight, segment.now);
         }
     }
 

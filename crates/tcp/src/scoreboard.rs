@@ -629,7 +629,8 @@ fn arrived(
     segment: &AckSegment<'_>,
     (sent_at, (start, end), retransmits): (Instant, (Seq, Seq), u8),
 ) {
-    let reach = rack.on_arrived(sent_at, (start, end), retransmits > 0, segment);
+    let again = (retransmits > 0).then_some(segment);
+    let reach = rack.on_arrived(sent_at, (start, end), segment.now, again);
     change.reach = change.reach.max(reach);
     if retransmits == 0 {
         let rtt = segment.now.saturating_since(sent_at);

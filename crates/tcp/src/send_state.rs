@@ -241,9 +241,12 @@ impl SendState {
     }
 
     /// Drops all data.
+    #[inline]
     pub(crate) fn clear(&mut self) {
-        self.sent.clear();
-        self.unsent.clear();
+        if self.held() > 0 {
+            self.sent.clear();
+            self.unsent.clear();
+        }
     }
 }
 

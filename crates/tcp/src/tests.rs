@@ -6,5 +6,6 @@ mod at_once;
 mod goodput;
 mod peer;
 mod rules;
+mod shortcuts;
 mod sim;
 mod slice;

@@ -33,7 +33,7 @@ impl Connection {
     /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
         let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
-        self.arm_retransmit();
+        self.arm_retransmit(Instant::FAR);
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),

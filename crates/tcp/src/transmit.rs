@@ -41,8 +41,10 @@ pub struct OutgoingSegment {
     pub marks: SegmentMarks,
 }
 
-/// What a connection sets in the IP header of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// What a connection sets in the IP header of a segment. Compared with those of the one before for
+/// each segment: as one number.
+#[derive(Clone, Copy, Eq, Default, Debug)]
+#[repr(C)]
 pub struct SegmentMarks {
     /// The hop limit, where it is not the default.
     pub hop_limit: Option<NonZeroU8>,
@@ -52,6 +54,25 @@ pub struct SegmentMarks {
     pub ecn_capable: bool,
     /// Routers may fragment it: DF is clear.
     pub fragmentable: bool,
+}
+
+impl PartialEq for SegmentMarks {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.number() == other.number()
+    }
+}
+
+impl SegmentMarks {
+    #[inline(always)]
+    const fn number(self) -> u32 {
+        let Self { hop_limit, traffic_class, ecn_capable, fragmentable } = self;
+        let hop_limit = match hop_limit {
+            Some(hop_limit) => hop_limit.get(),
+            None => 0,
+        };
+        u32::from_ne_bytes([hop_limit, traffic_class, ecn_capable as u8, fragmentable as u8])
+    }
 }
 
 impl OutgoingSegment {
@@ -82,6 +103,24 @@ impl Transmit {
             traffic_class: 0,
             ecn_capable: false,
             fragmentable: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_equal_where_each_of_them_is() {
+        let marks = |n: u8| SegmentMarks {
+            hop_limit: NonZeroU8::new(n & 1),
+            traffic_class: n & 4,
+            ecn_capable: n & 8 != 0,
+            fragmentable: n & 16 != 0,
+        };
+        for (a, b) in (0..32).flat_map(|a| (0..32).map(move |b| (a, b))) {
+            assert_eq!(marks(a) == marks(b), (a ^ b) & !2 == 0, "{a} {b}");
         }
     }
 }

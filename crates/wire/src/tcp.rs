@@ -12,7 +12,9 @@ use thiserror::Error;
 
 use crate::BufferTooShort;
 use crate::field;
-use crate::tcp_options::{TIMESTAMPS_HEAD, TcpOptionSet, TcpOptions, Timestamps};
+use crate::tcp_options::{
+    SYN_OPTIONS_LEN, SynNumbers, TIMESTAMPS_HEAD, TcpOptionSet, TcpOptions, Timestamps,
+};
 
 /// The bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -20,6 +22,8 @@ pub const HEADER_LEN: usize = 20;
 pub const HEADER_LEN_MAX: usize = 60;
 /// The bytes of a header with timestamps and no other option, as nearly all segments have it.
 pub const STAMPED_LEN: usize = HEADER_LEN + 12;
+/// The bytes of a header with the options that a SYN usually has ([`SynNumbers`]).
+pub const SYN_LEN: usize = HEADER_LEN + SYN_OPTIONS_LEN;
 
 /// The header length in bytes of the header that begins with `first`, if that is possible.
 ///
@@ -330,6 +334,27 @@ impl TcpFields {
             .add(InternetSum::of_u64(numbers));
         let last = u64::from(sum.finish()) << 48 | head;
         for (field, lane) in out.as_chunks_mut().0.iter_mut().zip([first, second, last, numbers]) {
+            *field = lane.to_be_bytes();
+        }
+    }
+
+    /// As [`TcpFields::emit`] of a SYN with its usual options and without payload, given the sum of
+    /// the pseudo-header. Its urgent pointer is zero.
+    #[inline]
+    pub fn emit_syn(
+        &self,
+        options: &SynNumbers,
+        pseudo_header: InternetSum,
+        out: &mut [u8; SYN_LEN],
+    ) {
+        let [first, second, _] = self.lanes((SYN_LEN / 4) as u8);
+        let (size, [stamps, last]) = options.lanes();
+        let sum = [first, second, size.into(), stamps, last]
+            .into_iter()
+            .fold(pseudo_header, |sum, lane| sum.add(InternetSum::of_u64(lane)));
+        let third = u64::from(sum.finish()) << 48 | u64::from(size);
+        let lanes = [first, second, third, stamps, last];
+        for (field, lane) in out.as_chunks_mut().0.iter_mut().zip(lanes) {
             *field = lane.to_be_bytes();
         }
     }

@@ -21,11 +21,30 @@ const NOP: u8 = 1;
 pub(crate) const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
 
 /// Bytes of the options that a SYN usually has: segment size, SACK permitted, timestamps, scale.
-const SYN_OPTIONS_LEN: usize = 20;
+pub(crate) const SYN_OPTIONS_LEN: usize = 20;
 /// Their kinds and lengths, with the no-operation before the scale, in the first, second and last
 /// word, and where the first and the last have them.
 const SYN_OPTIONS: [(u32, u32); 3] =
     [(0x0204_0000, 0xffff_0000), (0x0402_080a, u32::MAX), (0x0103_0300, 0xffff_ff00)];
+
+/// The numbers in the options that a SYN usually has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SynNumbers {
+    pub(crate) mss: u16,
+    pub(crate) window_scale: u8,
+    pub(crate) timestamps: Timestamps,
+}
+
+impl SynNumbers {
+    /// The options as numbers of four, eight and eight bytes.
+    #[inline]
+    pub(crate) fn lanes(&self) -> (u32, [u64; 2]) {
+        let [(size, _), (stamps, _), (scale, _)] = SYN_OPTIONS;
+        let Timestamps { value, echo } = self.timestamps;
+        let last = u64::from(echo) << 32 | u64::from(scale | u32::from(self.window_scale));
+        (size | u32::from(self.mss), [u64::from(stamps) << 32 | u64::from(value), last])
+    }
+}
 
 /// One option of a TCP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,6 +284,20 @@ impl TcpOptionSet {
         }
     }
 
+    /// The numbers in these options, where they are those that a SYN usually has: segment size,
+    /// SACK permitted, timestamps and window scale.
+    #[must_use]
+    #[inline]
+    pub fn of_usual_syn(&self) -> Option<SynNumbers> {
+        let Self { mss: Some(mss), window_scale: Some(window_scale), sack_permitted: true, .. } =
+            *self
+        else {
+            return None;
+        };
+        let timestamps = self.timestamps.filter(|_| self.sack[0].is_none())?;
+        Some(SynNumbers { mss, window_scale, timestamps })
+    }
+
     /// The bytes these options take in a header, padding included: a multiple of four, at most
     /// 40. SACK blocks that would not fit are left out.
     #[must_use]
@@ -325,17 +358,13 @@ impl TcpOptionSet {
     /// # Errors
     /// If `out` cannot hold [`TcpOptionSet::emitted_len`] bytes.
     pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        if let Self { mss: Some(mss), window_scale: Some(shift), sack_permitted: true, .. } = *self
-            && let Some(Timestamps { value, echo }) = self.timestamps
+        if let Some(numbers) = self.of_usual_syn()
             && let Some(out) = out.first_chunk_mut::<SYN_OPTIONS_LEN>()
-            && self.sack[0].is_none()
         {
-            let [(size, _), (stamps, _), (scale, _)] = SYN_OPTIONS;
-            field::put_long::<0, _>(out, size | u32::from(mss));
-            field::put_long::<4, _>(out, stamps);
-            field::put_long::<8, _>(out, value);
-            field::put_long::<12, _>(out, echo);
-            field::put_long::<16, _>(out, scale | u32::from(shift));
+            let (first, [second, last]) = numbers.lanes();
+            field::put_long::<0, _>(out, first);
+            field::put::<4, 8, _>(out, second.to_be_bytes());
+            field::put::<12, 8, _>(out, last.to_be_bytes());
             return Ok(SYN_OPTIONS_LEN);
         }
         let mut writer = FieldWriter::new(out);

@@ -293,6 +293,7 @@ proptest! {
         numbers: (u32, u32),
         rest: (u8, u16),
         stamps: (u32, u32),
+        of_syn: (u16, u8),
         payload in prop::collection::vec(any::<u8>(), 0..100),
         a in v4(),
         b in v4(),
@@ -322,6 +323,29 @@ proptest! {
                 fields.emit_bare(others, made.first_chunk_mut().unwrap());
             }
             prop_assert_eq!(made, wanted);
+        }
+        let of_syn = TcpOptionSet {
+            mss: Some(of_syn.0),
+            window_scale: Some(of_syn.1),
+            sack_permitted: true,
+            timestamps: Some(stamps),
+            ..TcpOptionSet::NONE
+        };
+        let pseudo = pseudo_header_v4(a, b, IpProtocol::TCP.0, tcp::SYN_LEN as u16);
+        let (mut wanted, mut made) = ([0xaa; 60], [0xaa; 60]);
+        fields.emit(&of_syn, pseudo, InternetSum::ZERO, &mut wanted).unwrap();
+        let numbers = of_syn.of_usual_syn().unwrap();
+        fields.emit_syn(&numbers, pseudo, made.first_chunk_mut().unwrap());
+        prop_assert_eq!(made, wanted);
+        let block = Some(SackBlock { left: 1, right: 2 });
+        for other in [
+            TcpOptionSet { mss: None, ..of_syn },
+            TcpOptionSet { window_scale: None, ..of_syn },
+            TcpOptionSet { sack_permitted: false, ..of_syn },
+            TcpOptionSet { timestamps: None, ..of_syn },
+            TcpOptionSet { sack: [block, None, None, None], ..of_syn },
+        ] {
+            prop_assert_eq!(other.of_usual_syn(), None);
         }
     }
 

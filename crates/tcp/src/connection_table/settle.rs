@@ -40,26 +40,25 @@ impl Slot {
     /// The same without the list of senders: timers and events.
     #[inline(always)]
     fn settle_timers(&mut self, lists: PlaceLists<'_>, index: u32) {
+        let is_queued = self.is_queued();
         let Some(connection) = &mut self.connection else { return };
-        // Where the wheel calls before it could expire, it is computed then.
-        if !connection.retransmits_not_before(self.armed) {
-            connection.arm_retransmit();
-        }
+        connection.arm_retransmit(self.armed);
         lists.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
         let next = connection.timers.next();
         if next < self.armed {
             self.armed = next;
             lists.timers.set(index, next);
         }
-        self.announce(lists.ready, index);
+        if connection.has_news_for_program() && !is_queued && !lists.ready.is_linked(index) {
+            lists.ready.push_back(self.owner.into(), index);
+        }
     }
 
     /// Puts a connection with events on the list of its owner, once that has accepted it.
     #[inline(always)]
     fn announce(&self, ready: &mut IndexLists, index: u32) {
         let Some(connection) = &self.connection else { return };
-        let has_events = !connection.events.is_empty() && !connection.released;
-        if has_events && !self.is_queued() && !ready.is_linked(index) {
+        if connection.has_news_for_program() && !self.is_queued() && !ready.is_linked(index) {
             ready.push_back(self.owner.into(), index);
         }
     }
@@ -116,34 +115,30 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
     #[inline(never)]
     pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
-        self.settle_by(index, now, wants_output, |place, lists| {
+        if let Some((place, lists)) = self.settle_memory(index, now, wants_output) {
             place.settle(lists, index, now, wants_output);
-        });
+        }
     }
 
-    /// Notes the memory of a connection and settles its place by `settle`, unless it has ended.
+    /// Notes the memory of a connection; its place and lists are returned, unless it has ended:
+    /// then it is settled.
     #[inline(always)]
-    fn settle_by(
+    fn settle_memory(
         &mut self,
         index: u32,
         now: Instant,
         wants_output: bool,
-        settle: impl FnOnce(&mut Slot, PlaceLists<'_>),
-    ) {
-        let Some(place) = self.places.get_mut(index as usize) else { return };
-        let Some(connection) = &mut place.connection else { return };
-        if matches!(connection.state(), TcpState::Closed | TcpState::TimeWait) {
-            return self.settle_ended(index, now, wants_output);
+    ) -> Option<(&mut Slot, PlaceLists<'_>)> {
+        if matches!(self.at(index)?.state(), TcpState::Closed | TcpState::TimeWait) {
+            self.settle_ended(index, now, wants_output);
+            return None;
         }
+        let place = self.places.get_mut(index as usize)?;
+        let connection = place.connection.as_ref()?;
         let grew = self.memory.note(index, connection.held(), now);
         self.grew |= grew && self.memory.is_crowded();
-        let lists = PlaceLists {
-            dirty: &mut self.dirty,
-            delayed: &mut self.delayed,
-            timers: &mut self.timers,
-            ready: &mut self.ready,
-        };
-        settle(place, lists);
+        let Self { dirty, delayed, timers, ready, .. } = self;
+        Some((place, PlaceLists { dirty, delayed, timers, ready }))
     }
 
     /// The same of a connection that has been and is quiet ([`Connection::is_quiet`]) and is not
@@ -152,7 +147,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub(crate) fn settle_quiet(&mut self, index: u32, now: Instant) {
         debug_assert!(!self.dirty.has(index), "it has nothing to send");
         debug_assert!(self.is_quiet_without_persist(index), "nothing waits");
-        self.settle_by(index, now, false, |place, lists| place.settle_timers(lists, index));
+        if let Some((place, lists)) = self.settle_memory(index, now, false) {
+            place.settle_timers(lists, index);
+        }
     }
 
     /// Whether nothing of a connection that goes on waits for its peer's window, now or before.
@@ -172,6 +169,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if connection.is_over() {
             return self.vacate(index);
         }
+        let is_time_wait = connection.state() == TcpState::TimeWait;
+        if is_time_wait && connection.released && !wants_output {
+            return self.shrink(index, now);
+        }
         // Of an ended connection only the program's part is left, which the program frees.
         let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
         self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
@@ -184,9 +185,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 self.broken.count(connection.broke);
                 self.ledgers.leave(index);
             }
-        }
-        if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
-            return self.shrink(index, now);
         }
         let lists = PlaceLists {
             dirty: &mut self.dirty,

@@ -106,13 +106,14 @@ impl Connection {
         let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
         let is_duplicate = self.is_duplicate(segment);
         let sack = if self.agreed.sack { sack } else { &[] };
-        let told = AckSegment {
-            ack: segment.ack,
+        let (clock, now, ack) = (self.clock, cx.now, segment.ack);
+        let told = || AckSegment {
+            ack,
             sack,
-            echoed_at: echo.and_then(|echo| self.clock.moment(echo.echo, cx.now)),
+            echoed_at: echo.and_then(|echo| clock.moment(echo.echo, now)),
             is_duplicate,
             rtt_min: u64::MAX,
-            now: cx.now,
+            now,
         };
         if self.recovery.phase() == RecoveryPhase::Timeout {
             let edge = segment.ack + self.scaled(segment);
@@ -120,7 +121,7 @@ impl Connection {
             self.recovery.note_unsent(cx.records, fits && self.snd.unsent() >= self.mss());
         }
         let agreement = self.agreement();
-        if self.recovery.is_reduced_by_ack(cx.records, &told, &agreement) {
+        if self.recovery.is_reduced_by_ack(cx.records, (ack, sack, now), told, &agreement) {
             self.note_reduction();
         }
         self.judge_size_probe(cx.records, cx.now);

@@ -119,13 +119,13 @@ impl Recovery {
         }
     }
 
-    /// Opens the window by what was acknowledged, with the time that it took, outside of fast
-    /// recovery.
+    /// Opens the window by what was acknowledged, with the nanoseconds that it took, outside of
+    /// fast recovery.
     #[inline(always)]
     pub(super) fn open_by(
         &mut self,
         records: &mut SentSegments,
-        (acked, rtt): (u32, Option<Duration>),
+        (acked, rtt): (u32, Option<u64>),
         flight: u32,
         now: Instant,
     ) {
@@ -150,14 +150,14 @@ impl Recovery {
     fn open_limited(
         &mut self,
         records: &mut SentSegments,
-        (acked, rtt): (u32, Option<Duration>),
+        (acked, rtt): (u32, Option<u64>),
         now: Instant,
     ) {
         let delivery = Delivery {
             acked,
             ack: self.board.una(),
             next: self.board.nxt(),
-            rtt,
+            rtt: rtt.map(Duration::from_nanos),
             srtt: self.rtt.smoothed().unwrap_or_default(),
             is_window_limited: true,
             mss: self.mss,

@@ -6,6 +6,9 @@
 
 use core::time::Duration;
 
+use floodwall_base::{Instant, Seq};
+use floodwall_wire::tcp_options::SackBlock;
+
 use super::{Agreement, Recovery, RecoveryPhase, RecoveryVerdict};
 use crate::ack_segment::AckSegment;
 use crate::connection_index::ConnectionIndex;
@@ -14,31 +17,39 @@ use crate::scoreboard::ScoreboardChange;
 use crate::sent_segments::SentSegments;
 
 impl Recovery {
-    /// [`Recovery::on_ack`], where it only matters whether the window was reduced.
+    /// [`Recovery::on_ack`], where it only matters whether the window was reduced: of a segment
+    /// with this acknowledgment and these blocks, of which `told` gives all, if that is needed.
     #[inline(always)]
-    pub(crate) fn is_reduced_by_ack(
+    pub(crate) fn is_reduced_by_ack<'a>(
         &mut self,
         records: &mut SentSegments,
-        segment: &AckSegment<'_>,
+        (ack, sack, now): (Seq, &[Option<SackBlock>], Instant),
+        told: impl FnOnce() -> AckSegment<'a>,
         agreement: &Agreement,
     ) -> bool {
-        if self.is_plain(records, segment) {
-            let _ = self.on_plain_ack(records, segment);
-            return false;
+        if !self.is_plain(records, ack, sack) {
+            return self.on_any_ack(records, &told(), agreement).is_reduced;
         }
-        let segment = *segment;
-        self.on_any_ack(records, &segment, agreement).is_reduced
+        if self.on_sole_ack(records, now).is_none() {
+            let _ = self.on_plain_ack_of_many(records, &told());
+        }
+        false
     }
 
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
     /// retransmitted or SACKed.
     #[inline(always)]
-    pub(super) fn is_plain(&self, records: &SentSegments, segment: &AckSegment<'_>) -> bool {
+    pub(super) fn is_plain(
+        &self,
+        records: &SentSegments,
+        ack: Seq,
+        sack: &[Option<SackBlock>],
+    ) -> bool {
         self.phase == RecoveryPhase::Open
             && (self.loss == NO_LOSS_STATE || self.is_undisputed(records))
             && !self.is_reordering
-            && segment.sack.iter().all(Option::is_none)
-            && self.board.is_completed_by(segment.ack)
+            && sack.iter().all(Option::is_none)
+            && self.board.is_completed_by(ack)
     }
 
     /// Whether no probe is in flight, and no acknowledgment may undo a reduction.
@@ -56,30 +67,40 @@ impl Recovery {
         records: &mut SentSegments,
         segment: &AckSegment<'_>,
     ) -> RecoveryVerdict {
+        match self.on_sole_ack(records, segment.now) {
+            Some(change) => RecoveryVerdict { change, ..RecoveryVerdict::default() },
+            None => {
+                let segment = *segment;
+                self.on_plain_ack_of_many(records, &segment)
+            }
+        }
+    }
+
+    /// The same of one record that was never sent again; `None`, without an effect, of others.
+    #[inline(always)]
+    fn on_sole_ack(
+        &mut self,
+        records: &mut SentSegments,
+        now: Instant,
+    ) -> Option<ScoreboardChange> {
         let (flight, start) = (self.board.outstanding(), self.board.una());
-        let Some((sent_at, end, acked)) = self.board.take_sole(records) else {
-            let segment = *segment;
-            return self.on_plain_ack_of_many(records, &segment);
-        };
-        let now = segment.now;
-        let reach = self.rack.on_arrived(sent_at, (start, end), false, segment);
+        let (sent_at, end, acked) = self.board.take_sole(records)?;
+        let reach = self.rack.on_arrived(sent_at, (start, end), now, None);
         let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos());
         self.rtt.sample_nanos(nanos, self.samples_of(flight), now);
         self.rack.on_ack(self.board.una(), self.board.nxt(), false, reach);
         self.progress = now;
-        let rtt = Some(Duration::from_nanos(nanos));
-        self.open_by(records, (acked, rtt), flight, now);
+        self.open_by(records, (acked, Some(nanos)), flight, now);
         self.pass_marks(records);
         self.alarm = ConnectionIndex::NONE;
-        let change = ScoreboardChange {
+        Some(ScoreboardChange {
             acked,
             acked_new: acked,
-            rtt,
+            rtt: Some(Duration::from_nanos(nanos)),
             original: Some(end),
             reach,
             ..ScoreboardChange::default()
-        };
-        RecoveryVerdict { change, ..RecoveryVerdict::default() }
+        })
     }
 
     /// The same of several records, or of data that was sent again.

@@ -161,7 +161,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                     1 => all.ack = una + MSS,
                     _ => {}
                 }
-                plain += u32::from(quick.recovery.is_plain(&quick.records, &all));
+                plain += u32::from(quick.recovery.is_plain(&quick.records, all.ack, all.sack));
                 let said = quick.recovery.on_ack(&mut quick.records, &all, &agreement);
                 let other = slow.recovery.on_any_ack(&mut slow.records, &all, &agreement);
                 assert_eq!(said, other);

@@ -109,6 +109,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Option<SegmentVerdict> {
         let ArrivedSegment { flow, segment, text } = arrived;
         let mut packet = packet;
+        if segment.len == 0 && !self.has_train() {
+            return Some(self.segment(lend, flow, link, segment, (packet, *text)));
+        }
         // If it does not belong to the current run, it may begin one.
         for _ in 0..2 {
             packet = match self.join(flow, segment, (packet, *text)) {
