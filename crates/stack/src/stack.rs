@@ -181,6 +181,7 @@ impl Stack {
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
         self.sockets.recent_peers.begin(now);
+        self.shard.wall.begin(now);
         if let Some(forwarding) = &mut self.policy.forwarding {
             forwarding.dialogues.begin(now);
         }
@@ -218,15 +219,32 @@ impl Stack {
     /// runs every turn: parts are asked only after they have changed.
     #[inline(always)]
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
-        if self.parts_mark.is_set() {
-            self.note_deadline_of_parts();
+        if !self.parts_mark.is_clear() {
+            return self.find_deadline_beside_tcp();
         }
         let first = self.parts_deadline.get();
         debug_assert_eq!(first, self.deadline_of_parts(), "a change was not seen");
+        debug_assert!(!self.has_others(), "others were not seen");
+        first
+    }
+
+    /// The same where a part has changed, or there are others.
+    #[inline(never)]
+    fn find_deadline_beside_tcp(&self) -> Instant {
+        if self.parts_mark.has_changed() {
+            self.parts_deadline.set(self.deadline_of_parts());
+        }
+        let first = self.parts_deadline.get();
+        debug_assert_eq!(first, self.deadline_of_parts(), "a change was not seen");
+        let others = self.has_others();
+        self.parts_mark.clear(others);
+        if others { self.deadline_with_others(first) } else { first }
+    }
+
+    /// Whether there are programs on other threads, a drain or other shards to look after.
+    fn has_others(&self) -> bool {
         let ShardContext { remote, drain, role, .. } = &self.shard;
-        // One branch for what a stack alone has not.
-        let has_others = remote.is_some() | drain.is_some() | matches!(role, Role::Control(_));
-        if has_others { self.deadline_with_others(first) } else { first }
+        remote.is_some() | drain.is_some() | matches!(role, Role::Control(_))
     }
 
     /// The earlier of `first` and what programs on other threads, a drain and other shards need.
@@ -239,12 +257,6 @@ impl Stack {
             or(control.deadline(self));
         }
         first
-    }
-
-    #[inline(never)]
-    fn note_deadline_of_parts(&self) {
-        self.parts_mark.clear();
-        self.parts_deadline.set(self.deadline_of_parts());
     }
 
     /// The earliest deadline of the watched parts.

@@ -77,7 +77,7 @@ macro_rules! lend {
     ($stack:expr, $cx:expr) => {
         floodwall_tcp::TcpContext {
             now: $cx.now,
-            epoch: $stack.shard.wall.epoch_of_round($cx.now),
+            epoch: $stack.shard.wall.epoch_of_round(),
             pool: $cx.pool,
             random: &mut *$cx.random,
             counters: &mut $stack.stats.counters,

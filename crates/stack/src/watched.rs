@@ -6,29 +6,46 @@
 //! every turn, so that it is one for all parts.
 
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::Arc;
+
+/// A part may have changed.
+const CHANGED: u8 = 1;
+/// Others than the parts have deadlines, too.
+const OTHERS: u8 = 2;
 
 /// The mark of several parts. Only the stack that has these parts uses it: it is atomic so that a
 /// stack may move to another thread.
 #[derive(Clone)]
-pub(crate) struct ChangeMark(Arc<AtomicBool>);
+pub(crate) struct ChangeMark(Arc<AtomicU8>);
 
 impl ChangeMark {
     /// Set at first.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
+        Self(Arc::new(AtomicU8::new(CHANGED)))
     }
 
-    /// Whether any part was borrowed exclusively since the mark was cleared.
+    /// Whether no part was borrowed exclusively since all deadlines were known, and nothing else
+    /// has one.
     #[inline]
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
+    pub(crate) fn is_clear(&self) -> bool {
+        self.0.load(Relaxed) == 0
     }
 
-    /// The deadlines of all parts are known.
-    pub(crate) fn clear(&self) {
-        self.0.store(false, Relaxed);
+    /// Whether any part was borrowed exclusively since all deadlines were known.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.0.load(Relaxed) & CHANGED != 0
+    }
+
+    /// What has a deadline may have changed: the deadlines, or what that is.
+    #[inline]
+    pub(crate) fn set(&self) {
+        self.0.store(self.0.load(Relaxed) | CHANGED, Relaxed);
+    }
+
+    /// The deadlines of all parts are known; whether others have deadlines.
+    pub(crate) fn clear(&self, others: bool) {
+        self.0.store(if others { OTHERS } else { 0 }, Relaxed);
     }
 }
 
@@ -63,7 +80,40 @@ impl<T> Deref for Watched<T> {
 impl<T> DerefMut for Watched<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.mark.0.store(true, Relaxed);
+        self.mark.set();
         &mut self.part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use floodwall_base::{Instant, Randomness};
+    use floodwall_remote::{Remote, RemoteConfig};
+
+    use crate::{HeldConnections, Stack, StackConfig};
+
+    /// A stack of which all deadlines are known.
+    fn known() -> Stack {
+        let mut random = Randomness::from_number(1);
+        let stack = Stack::new(&StackConfig::default(), &mut random, Instant::ORIGIN).unwrap();
+        stack.deadline_beside_tcp();
+        assert!(stack.parts_mark.is_clear());
+        stack
+    }
+
+    #[test]
+    fn a_drain_and_programs_are_asked_for_deadlines_as_soon_as_they_are_there() {
+        let mut stack = known();
+        stack.drain(Instant::ORIGIN, Duration::from_secs(1), HeldConnections::Close, |_| {});
+        assert_eq!(stack.deadline_beside_tcp(), Instant::ORIGIN, "its first step is due");
+        assert!(!stack.parts_mark.is_clear(), "it is asked each turn");
+        let mut stack = known();
+        let (_remote, mut shards) = Remote::new(&RemoteConfig::default()).unwrap();
+        stack.serve(shards.remove(0));
+        assert!(!stack.parts_mark.is_clear());
+        stack.deadline_beside_tcp();
+        assert!(!stack.parts_mark.is_clear(), "they are asked each turn");
     }
 }

@@ -22,13 +22,16 @@ pub(crate) struct PlaceTimers {
     /// [`Instant::FAR`] where there is none.
     newest: u32,
     newest_at: Instant,
+    /// The earlier of the wheel's time and that: it is asked for each turn.
+    first_at: Instant,
 }
 
 impl PlaceTimers {
     /// Times for the places below `places`, none set, from `now` on.
     pub(crate) fn new(places: usize, now: Instant) -> Self {
         let wheel = TimerWheel::new(places, now);
-        Self { wheel, newest: NO_PLACE, newest_at: Instant::FAR }
+        let (newest_at, first_at) = (Instant::FAR, Instant::FAR);
+        Self { wheel, newest: NO_PLACE, newest_at, first_at }
     }
 
     /// Sets the time of a place, which may have one: the new one counts.
@@ -43,6 +46,7 @@ impl PlaceTimers {
         let granule = TimerWheel::GRANULARITY.as_nanos() as u64;
         let up = at.as_nanos().div_ceil(granule).saturating_mul(granule);
         self.newest_at = Instant::from_nanos(up);
+        self.note_first();
     }
 
     /// Clears the time of a place, if it has one.
@@ -53,6 +57,12 @@ impl PlaceTimers {
         } else {
             self.wheel.cancel(place);
         }
+        self.note_first();
+    }
+
+    #[inline(always)]
+    fn note_first(&mut self) {
+        self.first_at = self.wheel.works_at().min(self.newest_at);
     }
 
     /// Puts the newest into the wheel, so that another one may take its place.
@@ -71,16 +81,15 @@ impl PlaceTimers {
         if self.newest_at <= now {
             self.release_newest();
         }
-        if now < self.wheel.works_at() {
-            return None;
-        }
-        self.wheel.pop_due(now, units)
+        let due = if now < self.wheel.works_at() { None } else { self.wheel.pop_due(now, units) };
+        self.note_first();
+        due
     }
 
     /// When [`PlaceTimers::pop_due`] has work at the earliest; [`Instant::FAR`] where none is set.
     #[inline]
-    pub(crate) fn deadline(&self) -> Instant {
-        self.wheel.works_at().min(self.newest_at)
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.first_at
     }
 }
 

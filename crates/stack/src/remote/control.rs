@@ -40,6 +40,7 @@ impl Stack {
             shard.set_keeper(place.map(|place| place as Arc<dyn ShardKeeper>));
         }
         self.shard.remote = Some(Box::new(shard));
+        self.parts_mark.set();
     }
 
     /// What the control shard has decided since the last call, for the other shards to carry out in

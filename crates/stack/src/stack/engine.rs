@@ -50,6 +50,7 @@ impl Engine for Stack {
         let budget = round.budget;
         let mut cx = RoundContext::of(round);
         self.shard.restless = false;
+        self.shard.wall.begin(cx.now);
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let mut spent = Units(0);

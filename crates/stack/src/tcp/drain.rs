@@ -41,6 +41,7 @@ impl Stack {
         done: impl FnOnce(Drained) + Send + 'static,
     ) {
         let until = now + patience;
+        self.parts_mark.set();
         let drain = self.shard.drain.get_or_insert_with(|| {
             Box::new(DrainProgress {
                 step: DrainStep::Begin,

@@ -32,12 +32,19 @@ impl WallClock {
         CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
     }
 
-    /// The same; it is computed once an epoch, or where time has gone back.
+    /// A round begins, in which [`WallClock::epoch_of_round`] is that of `now`. It is computed once
+    /// an epoch, or where time has gone back.
     #[inline(always)]
-    pub(crate) fn epoch_of_round(&mut self, now: Instant) -> CookieEpoch {
+    pub(crate) fn begin(&mut self, now: Instant) {
         if now < self.known.0 || now >= self.known.1 {
             self.find_epoch(now);
         }
+    }
+
+    /// The epoch of the round; between rounds that of an earlier one, with which no cookie is made
+    /// or opened.
+    #[inline(always)]
+    pub(crate) const fn epoch_of_round(&self) -> CookieEpoch {
         self.known.2
     }
 
@@ -101,7 +108,8 @@ mod tests {
         };
         let forward = (0..2000).map(|step| 90_000 + step * 37);
         for at in forward.chain([163_000, 90_000, 0, 160_000, 159_999]) {
-            assert_eq!(wall.epoch_of_round(ms(at)), wall.epoch(ms(at)), "{at} ms");
+            wall.begin(ms(at));
+            assert_eq!(wall.epoch_of_round(), wall.epoch(ms(at)), "{at} ms");
         }
     }
 }
