@@ -30,6 +30,9 @@ pub(crate) const BACKLOG_MAX: usize = 256;
 /// Behind a backlog that there is no time for, the rest of it is for answers to what is received:
 /// what has no place in it must be sent, however long that takes.
 const TX_ROOM_CUT: usize = BACKLOG_MAX - BURST_MAX;
+/// Packets that connections make for one turn at most: each may borrow a dozen small chunks, so
+/// they take longer to make than their number tells.
+pub(crate) const TX_ROOM: usize = BACKLOG_MAX / 2;
 /// Sends of a full backlog when the time is over.
 const FORCED_SENDS: u32 = 32;
 /// Packets that are taken even so.
@@ -167,7 +170,8 @@ impl Port {
     /// How many packets more may be made for it: where there was no time to send the backlog, no
     /// more than it takes beside answers to what is received.
     pub(crate) const fn tx_room(&self) -> usize {
-        if self.cut { TX_ROOM_CUT.saturating_sub(self.backlog.len()) } else { BACKLOG_MAX }
+        let room = TX_ROOM_CUT.saturating_sub(self.backlog.len());
+        if self.cut && room < TX_ROOM { room } else { TX_ROOM }
     }
 
     /// Whether that backlog has less room than a slice of timed work may need.
@@ -511,15 +515,15 @@ mod tests {
         let mut facts = WorkerCounters::default();
         let (clock, now) = (Clock::new(), Clock::new().now());
         let over = Some((clock, Instant::ORIGIN));
-        for _ in 0..5 {
+        for _ in 0..100 {
             assert!(!port.send(pool.packet_from(&[0; 60]).unwrap(), &mut facts, over));
         }
-        for left in (0..5).rev() {
+        for left in (0..100).rev() {
             port.begin_turn();
             assert!(!port.flush(&mut facts, over));
             // Not again in the same turn.
             assert!(!port.flush(&mut facts, over));
-            let room = if left > 0 { BACKLOG_MAX - BURST_MAX - left } else { BACKLOG_MAX };
+            let room = TX_ROOM.min(BACKLOG_MAX - BURST_MAX - left);
             assert_eq!((port.backlog(), port.tx_room()), (left, room));
             assert_eq!(port.deadline(now), (left > 0).then_some(now));
         }
@@ -528,6 +532,6 @@ mod tests {
         }
         port.begin_turn();
         assert!(!port.flush(&mut facts, Some((clock, Instant::FAR))));
-        assert_eq!((port.backlog(), facts.of(WorkerCounter::TxPackets)), (0, 10));
+        assert_eq!((port.backlog(), facts.of(WorkerCounter::TxPackets)), (0, 105));
     }
 }

@@ -77,6 +77,10 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.rx_capacity(now)
     }
 
+    fn touch_memory(&mut self) -> usize {
+        self.engine.touch_memory()
+    }
+
     fn set_tx_room(&mut self, packets: usize) {
         self.engine.set_tx_room(packets);
     }

@@ -114,7 +114,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.call(now, Units(piece.min(left)), Moment::SliceEnd, E::work);
             let spent = self.facts.of(WorkerCounter::Units) - before;
             self.facts.add(WorkerCounter::SliceUnits, spent);
-            left = left.saturating_sub(piece);
+            // One connection of a program may hold more than was granted.
+            left = left.saturating_sub(piece.max(spent as u32));
             let is_done = left == 0 || spent < u64::from(piece);
             if is_done || self.time(at) - at > TURN_MAX / 2 {
                 break;

@@ -219,7 +219,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let bell = Bell::new()
             .map_err(|source| WorkerError::System { action: "make its bell", source })?;
         let mut worker = Self::empty(bell, pool, random, ports, config)?;
-        worker.engine = Some(engine);
+        worker.engine = Some(ready(engine));
         Ok(worker)
     }
 
@@ -629,7 +629,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         };
         // Reclamation must not wait while a shard is made, which takes time.
         let parked = group.reader.park();
-        let made = (group.make)(&mut setting).map_err(WorkerError::NotMade);
+        let made = (group.make)(&mut setting).map_err(WorkerError::NotMade).map(ready);
         parked.wake(now);
         self.engine = Some(made?);
         Ok(())
@@ -728,6 +728,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let end = self.ports.iter_mut().rev().find_map(Port::take_end);
         WorkerError::NoDeviceLeft(end.unwrap_or_else(name))
     }
+}
+
+/// An engine with its memory, before the first packet.
+fn ready<E: Engine>(mut engine: E) -> E {
+    engine.touch_memory();
+    engine
 }
 
 /// The first port of each interface.

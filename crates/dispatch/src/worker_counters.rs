@@ -61,7 +61,7 @@ facts! {
     LongTurns = "long_turns",
         "Turns that took more than a millisecond, what the system took away included.",
     LongestTurnProcessorNanos = "longest_turn_processor_ns",
-        "Longest turn by processor time: at most so much, up to 0.1 ms before it included.",
+        "Longest turn by processor time: at most so much, interrupts and 0.1 ms before included.",
     LongestTurnNanos = "longest_turn_ns",
         "Length of the turn with the most processor time, what the system took away included.",
     LongestTurnEndNanos = "longest_turn_end_ns",

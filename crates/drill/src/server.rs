@@ -336,6 +336,10 @@ impl Engine for ServedCounts {
         self.call(round, |host, round| host.adopt(round, handed))
     }
 
+    fn touch_memory(&mut self) -> usize {
+        self.host.touch_memory()
+    }
+
     fn set_tx_room(&mut self, packets: usize) {
         self.host.set_tx_room(packets);
     }

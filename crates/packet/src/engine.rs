@@ -101,6 +101,12 @@ pub trait Engine {
         BURST_MAX
     }
 
+    /// Touches the memory that packets would be the first to touch, so that none waits for a page
+    /// fault; returns how many bytes that were. Called once, before the first packet.
+    fn touch_memory(&mut self) -> usize {
+        0
+    }
+
     /// How many packets may wait in `departing` from now on: what connections have beyond that
     /// stays with them until later calls, and [`Engine::deadline`] is in the past meanwhile where
     /// there is any room. Answers to packets are appended all the same. Without a call there is no

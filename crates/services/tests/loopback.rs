@@ -172,3 +172,18 @@ fn what_is_read_answered_and_closed_in_one_slice_leaves_as_one_segment() {
         assert_eq!(counters.of(Counter::TcpOutSegs), 7, "{addr}");
     }
 }
+
+#[test]
+fn a_host_touches_the_memory_of_all_its_connections() {
+    const PLACES: usize = 10_000;
+    let touched = |tcp_connections_max| {
+        let config = StackConfig { tcp_connections_max, ..StackConfig::default() };
+        let accounts = accounts_needed(&config);
+        let pool = Pool::new(&PoolConfig { accounts, ..PoolConfig::default() }).unwrap();
+        let (mut random, now) = (Randomness::from_number(5), Instant::ORIGIN);
+        let mut host = Host::new(&config, Vec::new(), &pool, &mut random, now).unwrap();
+        host.touch_memory()
+    };
+    assert_eq!(touched(0), 0);
+    assert!(touched(PLACES) >= PLACES * 512, "a place has more than that");
+}

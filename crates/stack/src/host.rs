@@ -391,6 +391,10 @@ impl Engine for Host {
         if held_up { 0 } else { self.stack.rx_capacity(now) }
     }
 
+    fn touch_memory(&mut self) -> usize {
+        self.stack.touch_memory()
+    }
+
     fn set_tx_room(&mut self, packets: usize) {
         self.stack.set_tx_room(packets);
     }

@@ -294,6 +294,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
+    /// Touches the memory of all places; returns how many bytes that were.
+    pub fn touch_memory(&mut self) -> usize {
+        self.places.touch()
+    }
+
     /// Sets the shard: active opens select ports for which RSS delivers the answers to it.
     pub fn steer(&mut self, steering: Steering, worker: WorkerId) {
         self.steering = Some((steering, worker));

@@ -31,6 +31,8 @@ pub(super) struct Echo {
     adopted: u64,
     /// Packets that it keeps until it is dropped.
     kept: Vec<PacketBuf>,
+    /// The engine's number, and then how often its memory was touched.
+    touched: [u64; 2],
 }
 
 /// The engine panics.
@@ -83,6 +85,12 @@ impl Engine for Echo {
         Units(count as u32)
     }
 
+    fn touch_memory(&mut self) -> usize {
+        assert_eq!(self.seen + self.adopted, 0, "before the first packet");
+        self.touched[1] += 1;
+        0
+    }
+
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -94,6 +102,7 @@ impl Publish for Echo {
     fn words(&self, out: &mut [u64]) {
         out[0] = self.seen;
         out[1] = self.adopted;
+        out[2..4].copy_from_slice(&self.touched);
     }
 }
 
@@ -119,7 +128,8 @@ fn group<E: Engine + Publish + 'static>(
 }
 
 pub(super) fn echo(setting: &mut Setting<'_>) -> Result<Echo, String> {
-    Ok(Echo { id: setting.worker, seen: 0, adopted: 0, kept: Vec::new() })
+    let touched = [setting.restarts, 0];
+    Ok(Echo { id: setting.worker, seen: 0, adopted: 0, kept: Vec::new(), touched })
 }
 
 /// A UDP packet of 28 bytes from that port to the echo port.
@@ -347,6 +357,21 @@ fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
     assert_eq!((of(0, WorkerCounter::Panics), of(1, WorkerCounter::Panics)), (0, 2));
     assert_eq!((of(0, WorkerCounter::Restarts), of(1, WorkerCounter::Restarts)), (0, 2));
     assert!(ended.workers.iter().all(|ended| ended.facts.are_conserved()));
+}
+
+#[test]
+fn each_engine_that_a_group_makes_touches_its_memory_once() {
+    let (group, stop, steering, far) = group(2, OnPanic::Isolate, echo);
+    let mut outside = Outside::of(&group, far);
+    let reader = group.reader();
+    let touched = |worker: usize| reader.read()[worker].words[2..4].to_vec();
+    wait_until(|| (0..2).all(|worker| touched(worker) == [0, 1]));
+    let bad = owned_by(&steering, 1, PANIC);
+    outside.send(1, [bad.as_slice()].into_iter());
+    wait_until(|| touched(1) == [1, 1]);
+    assert_eq!(touched(0), [0, 1]);
+    stop.trigger();
+    assert!(group.join().unwrap().is_conserved());
 }
 
 #[test]

@@ -21,6 +21,9 @@ use crate::tcp::{
     TcpLocal, TcpSlot, TcpSlotFacts,
 };
 
+/// Of so many chunks that a program wrote each costs a unit: the other core had them last.
+const CHUNKS_PER_UNIT: usize = 16;
+
 /// A connection that its program has released: the handle is dropped.
 pub struct DroppedConnection {
     /// Which one.
@@ -36,16 +39,21 @@ impl RemoteShard {
         self.tcp.next()
     }
 
-    /// Does what a program has rung for. Returns its connection where it has dropped the handle.
+    /// Does what a program has rung for. Returns its connection where it has dropped the handle,
+    /// and what this cost beyond one unit: a program may have written its bytes in many small
+    /// chunks.
     pub fn serve_connection(
         &mut self,
         mut tcp: Option<&mut ConnectionTable>,
         index: u32,
         now: Instant,
-    ) -> Option<DroppedConnection> {
+    ) -> (Option<DroppedConnection>, u32) {
         let shared = Arc::clone(&self.shared);
-        let (slot, local) = (shared.tcp.slot(index)?, self.tcp.local(index)?);
+        let Some((slot, local)) = shared.tcp.slot(index).zip(self.tcp.local(index)) else {
+            return (None, 0);
+        };
         let (mut chunks, bits) = slot.tx.take(Bits::QUEUED);
+        let cost = (chunks.len() / CHUNKS_PER_UNIT) as u32;
         let id = local.id;
         if let (Some(id), Some(tcp)) = (id, &mut tcp) {
             let paid: u32 = chunks.iter().map(|chunk| chunk.true_size()).sum();
@@ -63,13 +71,14 @@ impl RemoteShard {
         }
         if bits.has(Bits::DROPPED) {
             let unread = !slot.rx.take(Bits::NONE).0.is_empty();
-            let id = self.tcp.free(index, slot)?;
-            return Some(DroppedConnection { id, resets: unread || bits.has(Bits::RESET) });
+            let resets = unread || bits.has(Bits::RESET);
+            let dropped = self.tcp.free(index, slot).map(|id| DroppedConnection { id, resets });
+            return (dropped, cost);
         }
         if let (Some(id), Some(tcp)) = (id, tcp) {
             self.tell_program(tcp, id, index, now);
         }
-        None
+        (None, cost)
     }
 
     /// Hands programs what has become possible for their connections: at the end of a round.

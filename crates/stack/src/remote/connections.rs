@@ -17,20 +17,25 @@ use floodwall_remote::worker::{Errno, Listen, PendingOpen, Reply, TcpRequest};
 use floodwall_remote::{RemoteShard, TcpHandle};
 
 impl Stack {
-    /// Takes what programs wrote to so many connections at most, and their requests; bounded. Part
-    /// of timed work.
+    /// Takes what programs wrote, and their requests, until `most` units are spent, and what one
+    /// connection may hold beyond that. Part of timed work.
     pub(in crate::remote) fn serve_connections(
         &mut self,
         cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
-        most: usize,
+        most: u32,
     ) -> u32 {
         let mut spent = 0;
-        for _ in 0..most {
+        while spent < most {
             let Some((index, rung)) = remote.next_connection() else { break };
             spent += 1;
+            if !rung {
+                continue;
+            }
             let tcp = self.tcp.as_mut().map(|tcp| &mut tcp.set);
-            if rung && let Some(dropped) = remote.serve_connection(tcp, index, cx.now) {
+            let (dropped, cost) = remote.serve_connection(tcp, index, cx.now);
+            spent += cost;
+            if let Some(dropped) = dropped {
                 let mut sockets = Sockets::new(self, cx.again());
                 let _ = match dropped.resets {
                     true => sockets.tcp_abort(dropped.id),

@@ -100,7 +100,7 @@ impl Stack {
             spent += 1;
             self.decide(cx, &mut remote, request, until);
         }
-        spent += self.serve_connections(cx, &mut remote, most);
+        spent += self.serve_connections(cx, &mut remote, most as u32);
         self.shard.remote = Some(remote);
         Units(spent)
     }

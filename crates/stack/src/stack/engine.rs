@@ -72,6 +72,10 @@ impl Engine for Stack {
         spent
     }
 
+    fn touch_memory(&mut self) -> usize {
+        self.tcp.as_mut().map_or(0, |tcp| tcp.set.touch_memory())
+    }
+
     fn set_tx_room(&mut self, packets: usize) {
         self.burst.tx_room = packets;
     }
