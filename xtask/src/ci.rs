@@ -83,13 +83,29 @@ const STEPS: &[Step] = &[
         place: Place::After,
     },
     // These tests mostly wait, for the kernel, for other processes and for foreign tools: the
-    // compilers of the next steps have the cores meanwhile.
+    // compilers of the next steps have the cores meanwhile, in the idle class. With those that need
+    // the machine for themselves.
     Step {
         name: "interop",
-        what: "cargo test --workspace --no-fail-fast --test interop --test daemon",
+        what: "FLOODWALL_ALONE=1 cargo test --workspace --no-fail-fast --test interop \
+               --test daemon --test lab --test xdp_flood --test grace_period",
         run: Run::Cargo(
-            &["test", "--workspace", "--no-fail-fast", "--test", "interop", "--test", "daemon"],
-            &[],
+            &[
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--test",
+                "interop",
+                "--test",
+                "daemon",
+                "--test",
+                "lab",
+                "--test",
+                "xdp_flood",
+                "--test",
+                "grace_period",
+            ],
+            &[("FLOODWALL_ALONE", "1")],
         ),
         place: Place::After,
     },

@@ -74,9 +74,23 @@ impl Drop for Use {
     }
 }
 
+/// Whether tests that need the machine for themselves run, or says why not: what they find depends
+/// on what else runs on it. `.ci/run` has them.
+fn may_be_alone() -> bool {
+    let is_set = std::env::var_os("FLOODWALL_ALONE").is_some_and(|value| value != "0");
+    if !is_set && !is_deep() {
+        skip("it needs the machine for itself; FLOODWALL_ALONE=1 runs it");
+        return false;
+    }
+    true
+}
+
 /// As [`inside`], while no other test runs: for one that takes both cores, or holds up the kernel's
-/// own configuration of networks with thousands of entries.
+/// own configuration of networks with thousands of entries. With `FLOODWALL_ALONE=1`.
 pub(crate) fn inside_alone(test: impl FnOnce() + Send + 'static) {
+    if !may_be_alone() {
+        return;
+    }
     let _alone = MACHINE.alone();
     in_namespace(test);
 }
@@ -86,6 +100,9 @@ pub(crate) fn inside_then_alone<T>(
     set_up: impl FnOnce() -> Option<T> + Send + 'static,
     test: impl FnOnce(T) + Send + 'static,
 ) {
+    if !may_be_alone() {
+        return;
+    }
     in_namespace(move || {
         let beside = MACHINE.shared();
         let Some(scene) = set_up() else { return };
