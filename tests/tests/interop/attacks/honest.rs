@@ -52,6 +52,13 @@ impl Lost {
     pub(crate) fn is_at_most_one_in_a_hundred(&self) -> bool {
         self.lost * 100 <= self.sent
     }
+
+    /// The bound where the path to us lost so many packets of all: it loses them blindly, and in
+    /// bursts.
+    pub(crate) fn is_explained_by(&self, lost: u64, of_all: u64) -> bool {
+        let (honest, sent) = (self.lost as u64, self.sent as u64);
+        lost > 0 && honest * of_all * 50 <= sent * (100 * lost + of_all)
+    }
 }
 
 /// Ping goes on until so many are answered or its time is over, so the last one of its packets may
