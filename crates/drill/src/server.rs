@@ -12,6 +12,7 @@ use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_services::{ServiceKind, StreamKind, StreamService, TcpService, UdpService};
+use floodwall_stack::tcp_set::Keepalive;
 use floodwall_stack::{
     Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig,
     StartError, Stats, accounts_needed,
@@ -25,6 +26,11 @@ use crate::topology;
 pub(crate) const TCP_CONNECTIONS: usize = 1024;
 /// How often the free memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// An attacker goes with one reset, and what its reset does not end is silent: among others a
+/// connection with text behind a gap, where the reset's number is not the expected one and our
+/// question about it was lost (RFC 5961 section 3.2).
+const KEEPALIVE: Keepalive =
+    Keepalive { idle: Duration::from_secs(30), interval: Duration::from_secs(5), count: 3 };
 
 /// What of the host's ordinary settings a drill may change: to see criteria fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -274,8 +280,9 @@ impl ServedCounts {
             let idle = config.evicts.then_some(Duration::ZERO);
             let echo = TcpService::new(ServiceKind::Echo, topology::SERVICE_PORT);
             let web = StreamService::new(StreamKind::Http, topology::WEB_PORT);
-            let services: [Box<dyn Application>; 2] =
-                [Box::new(echo.evict_idle_after(idle)), Box::new(web.evict_idle_after(idle))];
+            let echo = echo.evict_idle_after(idle).keepalive(Some(KEEPALIVE));
+            let web = web.evict_idle_after(idle).keepalive(Some(KEEPALIVE));
+            let services: [Box<dyn Application>; 2] = [Box::new(echo), Box::new(web)];
             applications.extend(services.into_iter().map(|service| {
                 if config.turns_end { service } else { Box::new(Endless(service)) }
             }));

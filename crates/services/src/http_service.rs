@@ -22,7 +22,7 @@ use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
 use floodwall_stack::{Application, Sockets, StartError};
-use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
+use floodwall_tcp::{ConnectionId, Keepalive, RecvError, SendError, TcpSettings, TcpState};
 
 use crate::http_request::{
     ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
@@ -144,6 +144,14 @@ impl StreamService {
     #[must_use]
     pub fn evict_idle_after(mut self, idle: Option<Duration>) -> Self {
         self.settings.evict_idle_after = idle;
+        self
+    }
+
+    /// The same with connections that are probed once they have been silent for so long, and end
+    /// where nothing answers (see [`TcpSettings::keepalive`]).
+    #[must_use]
+    pub const fn keepalive(mut self, keepalive: Option<Keepalive>) -> Self {
+        self.settings.keepalive = keepalive;
         self
     }
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, Units};
 use floodwall_stack::{Application, Sockets, StartError};
-use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
+use floodwall_tcp::{ConnectionId, Keepalive, RecvError, SendError, TcpSettings};
 
 use crate::ServiceKind;
 use crate::ready_queue::{ServedTurn, copied};
@@ -45,6 +45,14 @@ impl TcpService {
     #[must_use]
     pub fn evict_idle_after(mut self, idle: Option<Duration>) -> Self {
         self.settings.evict_idle_after = idle;
+        self
+    }
+
+    /// The same with connections that are probed once they have been silent for so long, and end
+    /// where nothing answers (see [`TcpSettings::keepalive`]).
+    #[must_use]
+    pub const fn keepalive(mut self, keepalive: Option<Keepalive>) -> Self {
+        self.settings.keepalive = keepalive;
         self
     }
 
