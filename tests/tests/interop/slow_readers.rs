@@ -62,12 +62,15 @@ pub(crate) fn scenario(bench: Bench) {
             }
         }
     }
+    let mut unanswered = 0;
     for Ends { ours, .. } in ends() {
-        // Of 50; a full ring before a busy core may drop a few.
         if let Some(said) = run("ping", &format!("-q -c 50 -i 0.01 -w 10 {ours}"), b"") {
-            let received = said.text.split(", ").find_map(|part| part.strip_suffix(" received"));
-            let received: u32 = received.and_then(|count| count.parse().ok()).unwrap_or(0);
-            assert!(received >= 45, "{}", said.text);
+            let count = |what: &str| {
+                let part = said.text.split([',', '\n']).find_map(|part| part.strip_suffix(what));
+                part.and_then(|count| count.trim().parse::<u64>().ok())
+            };
+            let sent = count(" packets transmitted").unwrap_or_else(|| panic!("{}", said.text));
+            unanswered += sent - count(" received").unwrap_or(0);
         }
         let url = format!("http://{}/bytes/100000", SocketAddr::new(ours, HTTP));
         if let Some(page) = run("curl", &format!("-s -S -m 10 {url}"), b"") {
@@ -76,5 +79,9 @@ pub(crate) fn scenario(bench: Bench) {
     }
     drop(hogs);
     let end = bench.running.stop();
-    end.outcome.as_ref().expect("it was asked to end");
+    let ended = end.outcome.as_ref().expect("it was asked to end");
+    // Only a full ring before us may drop one, and counts it.
+    let lost = ended.ports.iter().map(|port| port.stats.rx_lost() + port.stats.tx_lost());
+    let lost: u64 = lost.sum();
+    assert!(unanswered <= lost, "{unanswered} pings without an answer, {lost} packets lost");
 }
