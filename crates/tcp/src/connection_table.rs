@@ -740,13 +740,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
             && let Some(index) = self.delayed.pop_due(lend.now)
         {
             left = left.minus(Units(1));
-            self.ring(index, lend);
+            left = left.minus(self.ring(index, lend));
         }
         while let Some(index) = self.timers.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
             }
-            self.ring(index, lend);
+            left = left.minus(self.ring(index, lend));
         }
         left = left.minus(Units(self.time_waits.expire(lend.now, left.0)));
         if self.has_to_resend(lend.now) {
@@ -755,12 +755,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         granted.minus(left)
     }
 
-    /// Handles the expired timers of a connection.
-    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>) {
+    /// Handles the expired timers of a connection; returns what it cost beyond a unit.
+    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>) -> Units {
+        let mut cost = 0;
         if let Some((connection, mut cx)) = self.lent(index, lend) {
-            connection.ring(&mut cx);
+            cost = connection.ring(&mut cx);
         }
         self.settle(index, lend.now);
+        Units(cost)
     }
 
     /// Whether SYN-ACK retransmissions are due, which [`ConnectionTable::work`] sends.

@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod ack_segment;
+mod chunk_budget;
 mod coarse_time;
 mod connection;
 mod connection_index;

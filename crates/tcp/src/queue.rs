@@ -309,21 +309,23 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// Removes the `n` oldest bytes.
+    /// Removes the `n` oldest bytes where these are all, and one chunk; returns whether they are.
     #[inline(always)]
-    pub(crate) fn consume(&mut self, n: u32) {
-        // Mostly all of it is one chunk.
-        if n == self.bytes && self.list.is_empty() {
+    pub(crate) fn consume_at_once(&mut self, n: u32) -> bool {
+        let is_all = n == self.bytes && self.list.is_empty();
+        if is_all {
             (self.bytes, self.held, self.newest) = (0, 0, None);
-            return;
         }
-        self.consume_chunks(n);
+        is_all
     }
 
-    fn consume_chunks(&mut self, mut n: u32) {
+    /// Removes the `n` oldest bytes, of at most `most` chunks, which is what is left of it after.
+    pub(crate) fn consume(&mut self, mut n: u32, most: &mut u32) {
         while n > 0
+            && *most > 0
             && let Some(mut chunk) = self.pop()
         {
+            *most -= 1;
             let len = chunk.len() as u32;
             if n < len {
                 chunk.trim_front(n as usize);

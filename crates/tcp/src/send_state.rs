@@ -4,13 +4,15 @@
 //! Used by the connection's handlers. SND of RFC 9293 section 3.3.1, and the data: written into
 //! reference-counted chunks once, borrowed by segments, dropped when acknowledged (decision B8).
 //! Invariants: `una <= nxt`, both moved forward only; `sent` holds exactly the bytes between them,
-//! `unsent` those behind; a FIN is sent after the last byte and never before. Not here: losses and
-//! the congestion window (`recovery.rs`), and when a segment is sent (`output.rs`).
+//! behind what is acknowledged and not freed yet, `unsent` those that follow; a FIN is sent after
+//! the last byte and never before. Not here: losses and the congestion window (`recovery.rs`), and
+//! when a segment is sent (`output.rs`).
 //!
 //! # Under flood
 //! Only the application fills it, up to its `send_bytes` in true bytes, from the preallocated pool;
 //! a peer that never acknowledges keeps it filled until the connection is given up (`timeouts.rs`).
-//! An ACK costs a visit to each chunk that it frees.
+//! An ACK costs a visit to each chunk that it frees: all ACKs of a turn free
+//! `TCP_CHUNKS_FREED_MAX`, and timed work frees the rest (`chunk_budget.rs`).
 
 use floodwall_base::Seq;
 use floodwall_checksum::InternetSum;
@@ -49,7 +51,7 @@ pub(crate) struct SendState {
     pub(crate) fin_sent: bool,
     /// How much memory there is for it (`memory.rs`).
     pub(crate) scarcity: Scarcity,
-    /// Sent and not acknowledged.
+    /// Sent and not acknowledged, and what is acknowledged and not freed yet.
     sent: ByteQueue<true>,
     /// Not sent yet.
     unsent: ByteQueue<true>,
@@ -101,8 +103,15 @@ impl SendState {
     }
 
     /// Number of data bytes sent and not acknowledged.
-    pub(crate) const fn outstanding(&self) -> u32 {
-        self.sent.len()
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.sent.len() - self.acknowledged()
+    }
+
+    /// Number of data bytes acknowledged and not freed yet.
+    fn acknowledged(&self) -> u32 {
+        let in_flight = if self.fin_acked() { 0 } else { self.data_end().since(self.una) };
+        // A SYN in flight is no byte of it.
+        self.sent.len().saturating_sub(in_flight)
     }
 
     /// Whether the FIN was acknowledged.
@@ -184,7 +193,7 @@ impl SendState {
 
     /// Borrows bytes sent before, from `seq` on, for a retransmission.
     pub(crate) fn again(&self, seq: Seq, len: u32, pool: &Pool) -> Option<PacketBuf> {
-        self.sent.share(seq.since(self.una), len, pool)
+        self.sent.share(self.acknowledged() + seq.since(self.una), len, pool)
     }
 
     /// Whether a segment that ends at `end` contains the last of the data to send.
@@ -198,17 +207,26 @@ impl SendState {
         if self.fin_sent { self.nxt - 1 } else { self.nxt }
     }
 
-    /// Advances `una`; returns the number of newly acknowledged data bytes.
+    /// Advances `una`; returns the number of newly acknowledged data bytes, and whether they are
+    /// freed: all are in one chunk. Else [`SendState::free_acknowledged`] frees them.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, ack: Seq) -> u32 {
+    pub(crate) fn acknowledge(&mut self, ack: Seq) -> (u32, bool) {
         let syn = u32::from(self.syn_outstanding());
         let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
-        self.sent.consume(bytes);
+        let is_freed = self.sent.consume_at_once(bytes);
         self.una = ack;
         // A mark that was passed would mean the opposite half of the circle later.
         self.short = self.short.later(ack);
         self.oldest = self.oldest.later(ack - self.wnd_max.max(1));
-        bytes
+        (bytes, is_freed)
+    }
+
+    /// Frees what is acknowledged, of at most `most` chunks, which is what is left of it after;
+    /// returns whether that was all.
+    pub(crate) fn free_acknowledged(&mut self, most: &mut u32) -> bool {
+        let acknowledged = self.acknowledged();
+        self.sent.consume(acknowledged, most);
+        *most > 0 || self.acknowledged() == 0
     }
 
     /// Whether an acknowledgment number is plausible for this connection.
@@ -256,6 +274,16 @@ mod tests {
 
     use super::*;
 
+    impl SendState {
+        /// Acknowledges, and frees all of it; returns the number of bytes.
+        fn acknowledge_all(&mut self, ack: Seq) -> u32 {
+            let (bytes, is_freed) = self.acknowledge(ack);
+            let mut most = u32::MAX;
+            assert!(is_freed || self.free_acknowledged(&mut most));
+            bytes
+        }
+    }
+
     fn started(iss: u32) -> SendState {
         let mut snd = SendState::new(Seq(iss));
         snd.start();
@@ -268,22 +296,22 @@ mod tests {
         for iss in [0, 77, u32::MAX] {
             let mut snd = SendState::new(Seq(iss));
             snd.nxt += 1;
-            assert_eq!(snd.acknowledge(Seq(iss) + 1), 0, "the SYN is no byte");
+            assert_eq!(snd.acknowledge_all(Seq(iss) + 1), 0, "the SYN is no byte");
             // All that is acknowledged is sent again and again, in steps of 1 GiB, up to `iss`.
             for _ in 0..4 {
                 snd.nxt += 1 << 30;
-                snd.acknowledge(snd.nxt);
+                snd.acknowledge_all(snd.nxt);
             }
             (snd.una, snd.nxt) = (Seq(iss) - 100, Seq(iss) - 100);
             let text: [u8; 200] = core::array::from_fn(|n| n as u8);
             assert_eq!(snd.write(&text, 1448, u32::MAX, &pool), 200);
             while snd.take(1000, &pool).is_some() {}
-            assert_eq!(snd.acknowledge(Seq(iss)), 100, "{iss}");
-            assert_eq!(snd.acknowledge(Seq(iss) + 50), 50, "{iss}");
+            assert_eq!(snd.acknowledge_all(Seq(iss)), 100, "{iss}");
+            assert_eq!(snd.acknowledge_all(Seq(iss) + 50), 50, "{iss}");
             // What is sent again is what was sent there.
             let again = snd.again(snd.una, 50, &pool).unwrap();
             assert_eq!((again.first()[0], again.len()), (150, 50), "{iss}");
-            assert_eq!((snd.acknowledge(snd.nxt), snd.outstanding()), (50, 0));
+            assert_eq!((snd.acknowledge_all(snd.nxt), snd.outstanding()), (50, 0));
         }
     }
 
@@ -297,7 +325,7 @@ mod tests {
                 (snd.wl1, snd.wl2, snd.wnd) = (seq, snd.una, 1000);
                 for _ in 0..steps {
                     snd.nxt += ours;
-                    snd.acknowledge(snd.nxt);
+                    snd.acknowledge_all(snd.nxt);
                     seq += theirs;
                     // It says the same, again and again.
                     snd.update_window(seq, snd.una, 1000);
@@ -318,7 +346,7 @@ mod tests {
         for step in 1..=10_u64 {
             let at = Seq((step << 29) as u32);
             (snd.nxt, snd.una) = (at, snd.una.later(at - (1 << 20)));
-            snd.acknowledge(at);
+            snd.acknowledge_all(at);
             assert!(!snd.has_short_outstanding(), "{step}");
         }
         snd.nxt += 10;
@@ -334,7 +362,7 @@ mod tests {
         for step in 1..=10_u64 {
             let at = Seq((step << 29) as u32);
             (snd.nxt, snd.una) = (at + 10, snd.una.later(at - (1 << 20)));
-            snd.acknowledge(at);
+            snd.acknowledge_all(at);
             for (ack, is_plausible) in [
                 (at - 1001, false),
                 (at - 1000, true),
@@ -368,10 +396,10 @@ mod tests {
             assert_eq!(snd.held(), all + cut * reference, "{cut} frames are cut");
         }
         // The first frame and the front of the second are acknowledged; its rest still occupies it.
-        snd.acknowledge(Seq(1 + 1448));
+        snd.acknowledge_all(Seq(1 + 1448));
         let first = pool.packet_from(&[7; 456]).unwrap().true_size();
         assert_eq!(snd.held(), all - first + 2 * reference);
-        snd.acknowledge(snd.nxt);
+        snd.acknowledge_all(snd.nxt);
         assert_eq!(snd.held(), all - first - 2 * pool.packet_from(&[7; 1448]).unwrap().true_size());
         snd.clear();
         assert_eq!(snd.held(), 0);

@@ -9,6 +9,7 @@
 use floodwall_base::limits::TCP_RECORDS_RESERVE_DIVISOR;
 use floodwall_base::{Instant, Seq};
 
+use crate::chunk_budget::ChunkBudget;
 use crate::loss_state::LossStates;
 
 /// No record.
@@ -116,6 +117,8 @@ pub struct SentSegments {
     reserve: usize,
     /// What senders know while they look for losses (`loss_state.rs`).
     pub(crate) losses: LossStates,
+    /// How much of what is acknowledged may be freed at once (`chunk_budget.rs`).
+    pub(crate) freeing: ChunkBudget,
 }
 
 impl SentSegments {
@@ -140,7 +143,8 @@ impl SentSegments {
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();
         let reserve = capacity / TCP_RECORDS_RESERVE_DIVISOR;
-        Self { slab, free, available: capacity, reserve, losses: LossStates::new(places) }
+        let (losses, freeing) = (LossStates::new(places), ChunkBudget::new());
+        Self { slab, free, available: capacity, reserve, losses, freeing }
     }
 
     /// Number of free records.

@@ -3,6 +3,7 @@
 mod cable;
 
 mod at_once;
+mod freeing;
 mod goodput;
 mod peer;
 mod rules;

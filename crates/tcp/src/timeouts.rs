@@ -16,6 +16,7 @@ use core::time::Duration;
 use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_STALL_PATIENCE};
 use floodwall_base::{Counter, Instant};
 
+use crate::chunk_budget::ChunkBudget;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
@@ -30,8 +31,9 @@ use crate::timer::TimerKind;
 const PERSIST_MAX: Duration = Duration::from_secs(60);
 
 impl Connection {
-    /// Handles every timer that is due.
-    pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
+    /// Handles every timer that is due; returns what it cost beyond a unit.
+    pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) -> u32 {
+        let mut cost = 0;
         let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
         self.arm_retransmit(Instant::FAR);
         while let Some(timer) = self.timers.pop_due(cx.now) {
@@ -47,10 +49,26 @@ impl Connection {
                 TimerKind::Persist => self.on_persist(cx),
                 TimerKind::Keepalive => self.on_keepalive(cx),
                 TimerKind::Close => self.on_close_timer(),
-                // The retry happens when output is called; nothing else to do.
-                TimerKind::Retry => {}
+                // The retry happens when output is called.
+                TimerKind::Retry => cost = self.free_by_timer(cx.now),
             }
         }
+        cost
+    }
+
+    /// Frees a part of what is acknowledged, if there is any, and notifies a program that waits for
+    /// room; returns the units that it cost. The timer does so again while there is more, after
+    /// other connections.
+    fn free_by_timer(&mut self, now: Instant) -> u32 {
+        let (mut again, held) = (false, self.snd.held());
+        let cost = ChunkBudget::by_timer(|most| again = !self.snd.free_acknowledged(most));
+        if again {
+            self.timers.set(TimerKind::Retry, now + Duration::from_nanos(1));
+        }
+        if self.snd.held() < held {
+            self.note_room();
+        }
+        cost
     }
 
     /// How long a connection may make no progress before it is given up.

@@ -21,7 +21,7 @@ pub(crate) enum TimerKind {
     Keepalive,
     /// FIN-WAIT-2 without an owner, or TIME-WAIT, ends.
     Close,
-    /// Retry after the pool had no memory for a segment.
+    /// Retry after the pool had no memory for a segment; or what is acknowledged is to be freed.
     Retry,
 }
 

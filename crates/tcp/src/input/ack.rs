@@ -1,8 +1,8 @@
 //! The acknowledgment of an acceptable segment: fifth check of RFC 9293 section 3.10.7.4, with RFC
 //! 5961 section 5.
 
-use floodwall_base::DropReason;
 use floodwall_base::limits::TCP_TIME_WAIT;
+use floodwall_base::{DropReason, Instant};
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::SackBlock;
 
@@ -30,7 +30,8 @@ impl Connection {
                 ));
             }
             self.step(StateStep::SynAcked);
-            self.snd.acknowledge(segment.ack);
+            // No byte was sent.
+            let _ = self.snd.acknowledge(segment.ack);
             self.take_window(segment);
             self.opened(cx);
             return None;
@@ -130,13 +131,25 @@ impl Connection {
     /// Advances `una`.
     #[inline(always)]
     fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
-        let bytes = self.snd.acknowledge(segment.ack);
+        let (bytes, is_freed) = self.snd.acknowledge(segment.ack);
+        if !is_freed {
+            self.free_acknowledged(cx.records.freeing.left(cx.now), cx.now);
+        }
         self.probe = false;
         self.stalled = cx.now;
         self.probes = 0;
         self.note_alive(cx.now);
         if bytes > 0 {
             self.note_room();
+        }
+    }
+
+    /// Frees what is acknowledged, of at most `most` chunks; the timer frees what is left.
+    #[inline(never)]
+    pub(crate) fn free_acknowledged(&mut self, most: &mut u32, now: Instant) {
+        if !self.snd.free_acknowledged(most) {
+            let retry = self.timers.at(TimerKind::Retry);
+            self.timers.set(TimerKind::Retry, retry.min(now));
         }
     }
 

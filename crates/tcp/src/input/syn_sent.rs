@@ -57,7 +57,8 @@ impl Connection {
             return InputOutcome::Taken;
         }
         self.step(StateStep::SynAck);
-        self.snd.acknowledge(segment.ack);
+        // No byte was sent.
+        let _ = self.snd.acknowledge(segment.ack);
         (self.snd.wl1, self.snd.wl2) = (segment.seq, segment.ack);
         self.snd.wnd = u32::from(segment.window);
         self.snd.wnd_max = self.snd.wnd;
