@@ -198,7 +198,7 @@ impl PacketLine {
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
         self.steering.look_after(now);
         if self.on_demand.is_some() && !self.is_demanded(now, credit.is_some()) {
-            return;
+            return self.begin_without_program(now);
         }
         let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
         let Some(filter) = self.steering.filter() else { return };
@@ -217,6 +217,15 @@ impl PacketLine {
             if let Some(cookies) = self.steering.cookies() {
                 cookies.press(queue, credit.is_some());
             }
+        }
+    }
+
+    /// A turn begins in which the program is not at the interface: established flows are noted all
+    /// the same, so that it knows them from the first moment of a flood on.
+    fn begin_without_program(&mut self, now: Instant) {
+        let Some(filter) = self.steering.filter() else { return };
+        for (queue, turn) in (0..).zip(&mut self.turns) {
+            turn.begin(filter, now, queue, (None, 0));
         }
     }
 
@@ -244,11 +253,8 @@ impl PacketLine {
 
     /// As [`Device::mark_established`](crate::Device::mark_established).
     pub(crate) fn mark_established(&mut self, now: Instant, frame: &[u8]) {
-        if let Some((demand, switch)) = &mut self.on_demand {
+        if let Some((demand, _)) = &mut self.on_demand {
             demand.is_established();
-            if !switch.is_attached() {
-                return;
-            }
         }
         if let (Some(filter), Some(turn)) = (self.steering.filter(), self.turns.first_mut()) {
             turn.mark_established(filter, now, frame);
@@ -301,5 +307,115 @@ impl PacketLine {
                 cookies.count(queue, stats);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use floodwall_packet::RxFilter;
+
+    use super::*;
+
+    const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+    const DROPPED: i32 = 1;
+    const PASSED: i32 = 2;
+
+    /// A TCP segment with data and ACK between these ends, of a port.
+    fn segment(v6: bool, port: u16, seq: u32) -> Vec<u8> {
+        let mut tcp = [port.to_be_bytes(), 7_u16.to_be_bytes()].concat();
+        tcp.extend(seq.to_be_bytes());
+        tcp.extend([0, 0, 0, 1, 0x50, 0x18, 4, 0, 0, 0, 0, 0]);
+        tcp.extend([0; 100]);
+        let mut frame = [STATION.0, [2, 0, 0, 0, 0, 8]].concat();
+        if v6 {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64]);
+            frame.extend([[0xfd; 16], [0xfe; 16]].concat());
+        } else {
+            frame.extend([8, 0, 0x45, 0, 0, 20 + tcp.len() as u8, 0, 0, 0, 0, 64, 6, 0, 0]);
+            frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        }
+        frame.extend(tcp);
+        frame
+    }
+
+    /// A line on demand, at one end of a veth in a namespace of the calling thread's own.
+    fn on_demand() -> Option<PacketLine> {
+        // SAFETY: the new thread alone enters another network namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            eprintln!("SKIPPED: no namespace: {}", std::io::Error::last_os_error());
+            return None;
+        }
+        let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
+        if !ip("link add pl0 type veth peer name pl1").is_ok_and(|said| said.status.success()) {
+            eprintln!("SKIPPED: no veth");
+            return None;
+        }
+        let mode = (FirstLineMode::Auto, XdpMode::default());
+        let mut notes = Vec::new();
+        match PacketLine::attach("pl0", STATION, mode, &mut notes) {
+            Ok(Ok(line)) => Some(line),
+            other => {
+                eprintln!("SKIPPED: no program: {other:?}");
+                None
+            }
+        }
+    }
+
+    /// What the program does with a frame.
+    fn say(line: &PacketLine, frame: &[u8]) -> i32 {
+        line.steering.run(&mut frame.to_vec(), 1).unwrap().0
+    }
+
+    /// A flood of SYNs from `now` on, which brings the program; when it is there.
+    #[expect(clippy::disallowed_methods, reason = "the program comes in real time")]
+    fn flooded(line: &mut PacketLine, mut now: Instant) -> Instant {
+        let mut syn = segment(false, 999, 1);
+        syn[47] = 2;
+        for _ in 0..100 {
+            now += Duration::from_millis(1);
+            line.admit(now, Some(0), 512);
+            (0..64).for_each(|_| line.sees(&syn));
+        }
+        let late = std::time::Instant::now() + Duration::from_secs(60);
+        while !line.is_attached() {
+            assert!(std::time::Instant::now() < late, "it never comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        now
+    }
+
+    fn known_from_the_first_moment() {
+        let Some(mut line) = on_demand() else { return };
+        assert!(line.is_on_demand() && !line.is_attached());
+        let mut wanted = RxFilter::default();
+        wanted.everything();
+        line.want(&wanted);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        let flows = [false, true].map(|v6| (0..40).map(move |port| segment(v6, 1000 + port, 7)));
+        let flows: Vec<_> = flows.into_iter().flatten().collect();
+        for turn in flows.chunks(16) {
+            now += Duration::from_millis(1);
+            line.admit(now, None, 512);
+            turn.iter().for_each(|frame| line.mark_established(now, frame));
+        }
+        now = flooded(&mut line, now);
+        line.admit(now, Some(0), 512);
+        for frame in &flows {
+            assert_eq!(say(&line, frame), PASSED, "{frame:02x?}");
+        }
+        let stranger = segment(false, 5000, 7);
+        assert_eq!(say(&line, &stranger), DROPPED);
+        // The first of them is replayed: it has its tokens, and no more.
+        let replays = (0..80).filter(|_| say(&line, &flows[0]) == PASSED).count();
+        assert_eq!(replays, 63);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a namespace is left with its thread")]
+    fn flows_that_were_established_before_the_program_comes_are_known_to_it_when_it_comes() {
+        std::thread::spawn(known_from_the_first_moment).join().unwrap();
     }
 }

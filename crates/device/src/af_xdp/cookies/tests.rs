@@ -294,6 +294,50 @@ fn forged_acks_and_strays_have_a_small_credit_and_proven_flows_need_none() {
     }
 }
 
+/// Old data of an established flow that comes again and again takes nothing of what others need:
+/// newcomers, by their cookies, and flows that the interface has forgotten, by the credit of such
+/// segments.
+#[test]
+fn replays_of_an_established_flow_take_nothing_of_newcomers_and_of_flows_that_were_forgotten() {
+    const TURNS: u16 = 100;
+    const REPLAYS: u32 = 500;
+    let Some(mut rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        let client = |host, port| Sent {
+            v6,
+            host,
+            port,
+            seq: 5,
+            ack: 0,
+            flags: 2,
+            options: vec![2, 4, 5, 180],
+        };
+        let old = Sent { flags: 0x18, ack: 77, options: vec![], ..client(9, 999) };
+        rig.press(Some(32));
+        rig.line.mark_established(Instant::ORIGIN, &old.frame());
+        for turn in 0..TURNS {
+            rig.press(Some(32));
+            rig.line.run(&mut old.frame(), REPLAYS).unwrap();
+            let syn = client(7, 2000 + turn);
+            let mut answer = syn.frame();
+            assert_eq!(rig.line.run(&mut answer, 1).unwrap().0, FirstLineState::Answered);
+            let ack = syn.ack_of(&answer);
+            let line = Sent { flags: 0x18, ..ack.clone() };
+            let forgotten = Sent { port: 6000 + turn, ..old.clone() };
+            for honest in [&ack, &line, &forgotten] {
+                let said = rig.line.say(&honest.frame()).unwrap();
+                assert_eq!(said, FirstLineState::Taken, "v6 {v6}, turn {turn}: {honest:?}");
+            }
+        }
+    }
+    let stats = rig.line.stats();
+    let all = 2 * u64::from(TURNS) * u64::from(REPLAYS);
+    assert!(stats.rx_flow_full >= all - 2 * 64, "{} of {all} replays", stats.rx_flow_full);
+    let newcomers =
+        [stats.rx_unverified, stats.rx_segments, stats.rx_service_full, stats.rx_prefix_full];
+    assert_eq!(newcomers, [0; 4]);
+}
+
 /// Prints what each verdict costs; `cargo test --release -p floodwall-device -- --ignored
 /// --nocapture what_verdicts_cost`.
 #[test]
