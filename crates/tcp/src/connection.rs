@@ -7,6 +7,7 @@
 //! built when the caller asks for it; nothing is allocated. Reading: RFC 9293 sections 3.3 and
 //! 3.10.
 
+use core::hint::cold_path;
 use core::num::NonZeroU8;
 use core::time::Duration;
 
@@ -638,6 +639,7 @@ impl Connection {
 
     pub(crate) fn arm_keepalive(&mut self) {
         if let Some(keepalive) = self.keepalive {
+            cold_path();
             self.timers.set(TimerKind::Keepalive, self.heard + keepalive.idle());
         }
     }

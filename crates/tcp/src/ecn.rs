@@ -9,6 +9,8 @@
 
 pub(crate) mod state;
 
+use core::hint::cold_path;
+
 use floodwall_base::Instant;
 use floodwall_wire::tcp::TcpFlags;
 
@@ -61,9 +63,11 @@ impl Connection {
         segment: &Segment,
         now: Instant,
     ) {
-        if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(records, now)
-        {
-            self.note_reduction();
+        if self.agreed.ecn && segment.has(TcpFlags::ECE) {
+            cold_path();
+            if self.recovery.on_ecn_echo(records, now) {
+                self.note_reduction();
+            }
         }
     }
 

@@ -61,6 +61,7 @@
 //! attacker, windows, and connections with a peer or program as slow once others need their share.
 //! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
+use core::hint::cold_path;
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
@@ -286,6 +287,7 @@ impl ConnectionMemory {
     #[inline]
     pub(crate) fn fit(&mut self, pool: &Pool) {
         if self.frames.is_none() {
+            cold_path();
             let frames = pool.frames_true_bytes();
             self.frames = Some(frames);
             self.limit(frames / TCP_MEMORY_DIVISOR);
@@ -348,6 +350,7 @@ impl ConnectionMemory {
                 self.unweighed.push_back(UNWEIGHED_LIST, index);
             }
         } else {
+            cold_path();
             self.note_weighed(index, held, before);
         }
         held > before
@@ -402,6 +405,7 @@ impl ConnectionMemory {
             let both = self.allowed_of_little;
             return ConnectionAllowance { receive: both, send: both, scarcity: Scarcity::None };
         }
+        cold_path();
         self.allowance_of_share(index)
     }
 
@@ -503,7 +507,7 @@ impl ConnectionMemory {
     }
 
     /// The same where no memory is free.
-    #[inline(never)]
+    #[cold]
     fn is_full_at_limit(&self, index: u32) -> bool {
         self.is_exceeded() || self.missing(index).min(self.reserved(index)) == 0
     }

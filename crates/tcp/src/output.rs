@@ -328,7 +328,11 @@ impl Connection {
 
     /// [`Connection::output`] of a connection that only finishes.
     pub(crate) fn finish_sending(&mut self, cx: &mut ConnectionContext<'_>) -> Option<PacketBuf> {
-        match self.fresh(cx, 0) {
+        if self.snd.una == self.snd.nxt {
+            self.stalled = cx.now;
+        }
+        let room = self.segment_room();
+        match self.departs(cx, None, None, room) {
             Ok(packet) => packet,
             Err(NoBuffer) => self.output_later(cx),
         }

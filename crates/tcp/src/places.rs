@@ -17,6 +17,7 @@
 //! prefix is not touched for one that holds as much, except for connections idle for
 //! [`TCP_EVICT_OWN_IDLE`]. Honest traffic of other prefixes loses nothing.
 
+use core::hint::cold_path;
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -161,6 +162,7 @@ impl PlaceLedger {
         };
         self.lists.unlink(index);
         if let PlaceStanding::Entered(share) = entry.standing {
+            cold_path();
             self.shares.subtract(share, u64::from(entry.weight));
             self.shares.quit(share);
         }

@@ -4,6 +4,7 @@
 //! state is that of the segment which was sent last among all delivered ones; the reordering window
 //! is at most the smoothed round-trip time.
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
@@ -105,6 +106,7 @@ impl RackState {
         if self.forward.is_before(end) {
             self.forward = end;
         } else if end.is_before(self.forward) && again.is_none() {
+            cold_path();
             reach = self.forward.since(start);
         }
         let rtt = now.as_nanos().saturating_sub(sent_at.as_nanos());
@@ -142,6 +144,7 @@ impl RackState {
     /// ACK were overtaken at most.
     pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool, reach: u32) {
         if reach > 0 {
+            cold_path();
             self.reordered = self.reordered.saturating_add(1);
             self.reach = self.reach.max(reach);
         }

@@ -12,6 +12,7 @@
 mod loss;
 mod plain_ack;
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
@@ -289,6 +290,7 @@ impl Recovery {
             self.progress = now;
         }
         if self.phase == RecoveryPhase::Fast {
+            cold_path();
             self.sent_in_recovery(records, len);
         }
         let (flight, mss) = (self.board.outstanding(), self.mss);

@@ -6,6 +6,7 @@
 //! section 4.1). Read first: RFC 6298 sections 2 and 5; RFC 7323 appendix G (many samples in one
 //! round trip); RFC 8985 section 6.2 (use of the minimum).
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::Instant;
@@ -125,6 +126,7 @@ impl RttEstimator {
         self.min = if self.window_ends.is_within(now, MIN_WINDOW) {
             [current.min(r), before]
         } else {
+            cold_path();
             let stale = now.since(self.window_ends) >= MIN_WINDOW;
             self.window_ends = now.after(MIN_WINDOW);
             [r, if stale { NONE } else { current }]

@@ -4,6 +4,8 @@
 //! whether there is any several times for each segment, mostly while there is none: so they are
 //! counted.
 
+use core::hint::cold_path;
+
 use floodwall_base::IndexLists;
 
 /// The only list.
@@ -52,6 +54,7 @@ impl Senders {
     #[inline(always)]
     pub(crate) fn remove(&mut self, index: u32) {
         if self.has(index) {
+            cold_path();
             self.list.unlink(index);
             self.waiting -= 1;
         }

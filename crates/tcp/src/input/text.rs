@@ -1,5 +1,7 @@
 //! Text and FIN of an acceptable segment: seventh and eighth check of RFC 9293 section 3.10.7.4.
 
+use core::hint::cold_path;
+
 use floodwall_base::{DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
@@ -111,6 +113,7 @@ impl Connection {
     ) -> InputOutcome {
         if segment.len > 0 {
             if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
+                cold_path();
                 self.due.add(ConnectionDue::ACK);
                 self.note_pressure();
                 return InputOutcome::Dropped(DropReason::TcpReceiveFull);
@@ -164,6 +167,7 @@ impl Connection {
             return;
         }
         if self.rcv.is_crowded(self.out_of_order.held()) {
+            cold_path();
             self.rcv.queue.push_tight(payload, pool);
         } else {
             self.rcv.queue.push_compact(payload);

@@ -4,6 +4,8 @@
 //! Called where a segment is built, an acknowledgment arrives, a timer expires, or a router
 //! reports.
 
+use core::hint::cold_path;
+
 use floodwall_base::{Family, Instant, Seq};
 
 use super::{BLACK_HOLE_MSS, BLACK_HOLE_TRIES, FRAGMENT_TRIES, LEAST_MSS_V4};
@@ -82,6 +84,7 @@ impl Connection {
     #[inline]
     pub(crate) fn note_alive(&mut self, now: Instant) {
         if self.path.is_searching() {
+            cold_path();
             self.path.prove_alive(now);
         }
     }

@@ -4,6 +4,7 @@
 //! Part of [`super::Recovery`]. Invariant: the window is that of the state's controller, where
 //! there is one.
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
@@ -141,6 +142,7 @@ impl Recovery {
         if is_window_limited {
             self.open_limited(records, (acked, rtt), now);
         } else if let Some(loss) = self.known_loss_mut(records) {
+            cold_path();
             loss.controller.on_unlimited_ack(now);
         }
     }

@@ -4,6 +4,7 @@
 //! Called by [`Recovery::on_ack`]. Invariant: the outcome is that of the general case, without loss
 //! detection.
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
@@ -28,9 +29,11 @@ impl Recovery {
         agreement: &Agreement,
     ) -> bool {
         if !self.is_plain(records, ack, sack) {
+            cold_path();
             return self.on_any_ack(records, &told(), agreement).is_reduced;
         }
         if self.on_sole_ack(records, now).is_none() {
+            cold_path();
             let _ = self.on_plain_ack_of_many(records, &told());
         }
         false
