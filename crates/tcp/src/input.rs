@@ -12,6 +12,7 @@ mod ack;
 mod syn_sent;
 mod text;
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::limits::TCP_TIME_WAIT;
@@ -110,8 +111,27 @@ impl Connection {
         self.on_text(cx, segment, payload)
     }
 
-    /// The same for consecutive segments that the connection expects ([`Connection::expects`]):
-    /// `segment` has the total length of all `texts`.
+    /// Whether a segment, which has just proved the connection, is an acknowledgment of our SYN-ACK
+    /// and nothing else.
+    pub(crate) fn is_bare_proof(&self, segment: &Segment) -> bool {
+        segment.flags == TcpFlags::ACK
+            && segment.len == 0
+            && !segment.congestion
+            && segment.seq == self.rcv.nxt
+            && segment.ack == self.snd.nxt
+            && segment.options.sack.first().is_none_or(Option::is_none)
+            && segment.options.timestamps.is_none_or(|it| it.value == self.recent.echo())
+    }
+
+    /// Processes such a segment. Time and timestamp of the connection are its own: what the general
+    /// path would change is the window.
+    pub(crate) fn input_bare_proof(&mut self, segment: &Segment) {
+        debug_assert_eq!(self.state(), TcpState::Established, "it was proved");
+        self.take_window(segment);
+    }
+
+    /// As [`Connection::input`] for consecutive segments that the connection expects
+    /// ([`Connection::expects`]): `segment` has the total length of all `texts`.
     pub(crate) fn input_train(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -172,6 +192,7 @@ impl Connection {
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
+        cold_path();
         let segment = *segment;
         self.answer(cx, &segment);
         Some(InputOutcome::Dropped(DropReason::TcpTimestamp))

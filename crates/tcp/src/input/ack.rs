@@ -82,7 +82,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn take_window(&mut self, segment: &Segment) {
+    pub(super) fn take_window(&mut self, segment: &Segment) {
         let window = self.scaled(segment);
         let grew = self.snd.update_window(segment.seq, segment.ack, window);
         if self.snd.wnd > 0 && (grew || self.probes > 0) {

@@ -54,6 +54,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         match SegmentKind::of(segment.flags.0) {
             SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), mtu, segment, reply),
             SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
+                Ok(index) if self.takes_bare_proof(lend, index, segment) => SegmentVerdict::Taken,
                 Ok(index) => self.segment_at(lend, index, segment, packet, None),
                 Err(Unproven::Reset) => refused(flow, segment),
                 Err(Unproven::Silence) => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
@@ -188,6 +189,25 @@ impl<H: HalfOpen> ConnectionTable<H> {
             AckOutcome::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
             AckOutcome::Refused(_) => Err(Unproven::Silence),
         }
+    }
+
+    /// Processes the segment that has just proved the connection at `index` where it is a bare
+    /// acknowledgment, as nearly all are, without the general path. False of any other, which has
+    /// no effect then.
+    #[inline]
+    fn takes_bare_proof(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        index: u32,
+        segment: &Segment,
+    ) -> bool {
+        let Some((connection, _)) = self.lent(index, lend) else { return false };
+        if !connection.is_bare_proof(segment) {
+            return false;
+        }
+        connection.input_bare_proof(segment);
+        self.settle_as(index, lend.now, false);
+        true
     }
 
     /// Creates a connection from a proven handshake and queues it for accept; `None` where no place

@@ -1,11 +1,16 @@
 //! What shortcuts leave as it is: a flow that was looked up in vain is found once it has a
-//! connection, and a connection with nothing in flight has no loss timer.
+//! connection, a connection with nothing in flight has no loss timer, and the acknowledgment that
+//! proves a handshake does to the connection what it does on the general path.
 
-use floodwall_wire::tcp_options::TcpOptionSet;
+use floodwall_base::Seq;
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
-use super::peer::{A, Peer, put};
-use crate::TcpSettings;
+use super::peer::{A, F, Peer, Put, S, put};
+use crate::segment::Segment;
+use crate::settings::Keepalive;
 use crate::timer::TimerKind;
+use crate::{ConnectionId, TcpSettings};
 
 #[test]
 fn a_flow_that_was_unknown_is_found_by_its_hash_once_it_has_a_connection() {
@@ -35,5 +40,89 @@ fn a_connection_with_nothing_in_flight_has_no_loss_timer() {
         assert!(has_one(&peer));
         assert!(peer.give(put(A, 1, 6)).is_empty());
         assert!(!has_one(&peer));
+    }
+}
+
+/// A connection that the peer has opened with an acknowledgment with these flags and this window.
+fn proved(
+    (v6, is_stamped): (bool, bool),
+    settings: &TcpSettings,
+    flags: TcpFlags,
+    window: u16,
+) -> (Peer, ConnectionId) {
+    let mut peer = Peer::new(v6);
+    let listener = peer.listen(settings, 4);
+    let timestamps = is_stamped.then_some(Timestamps { value: 70, echo: 0 });
+    let scale = (window > 1000).then_some(3);
+    let options = TcpOptionSet { timestamps, window_scale: scale, ..TcpOptionSet::NONE };
+    let answer = peer.give(Put { options, ..put(S, 0, 0) }).remove(0);
+    peer.iss = answer.seq;
+    let mut ack = put(flags, 1, 1).window(window);
+    if let Some(theirs) = answer.options.timestamps {
+        ack = ack.time(71, theirs.value);
+    }
+    assert!(peer.give(ack).is_empty());
+    let id = peer.host.tcp.accept(listener).unwrap().unwrap();
+    (peer, id)
+}
+
+#[test]
+fn a_bare_acknowledgment_proves_a_handshake_as_on_the_general_path() {
+    let idle = core::time::Duration::from_secs(30);
+    let keepalive = Some(Keepalive { idle, ..Keepalive::default() });
+    for case in [(false, false), (false, true), (true, false), (true, true)] {
+        for keepalive in [None, keepalive] {
+            for window in [0, 1, 900, 50_000] {
+                let settings = TcpSettings { keepalive, ..TcpSettings::default() };
+                // PSH means nothing without text, and is on the general path.
+                let seen = [A, A | TcpFlags::PSH].map(|flags| {
+                    let (mut peer, id) = proved(case, &settings, flags, window);
+                    let deadline = peer.host.tcp.deadline();
+                    let it = peer.host.tcp.named(id).unwrap();
+                    let sender = (it.snd.una, it.snd.nxt, it.snd.wnd, it.snd.wnd_max);
+                    let window = (it.snd.wl1, it.snd.wl2, it.snd.scarcity);
+                    let rcv = (it.rcv.nxt, it.rcv.edge, it.rcv.allowed, it.rcv.send_allowed);
+                    let times = (it.heard, it.stalled, it.recent, it.timers.next(), deadline);
+                    let seen = format!("{:?}", (it.state(), sender, window, rcv, times));
+                    let sent = peer.write(id, b"text");
+                    format!("{seen} {:?}", sent.iter().map(|it| &it.data).collect::<Vec<_>>())
+                });
+                assert_eq!(seen[0], seen[1], "{case:?}, {keepalive:?}, {window}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_an_acknowledgment_and_nothing_else_proves_without_the_general_path() {
+    for is_stamped in [false, true] {
+        let case = (false, is_stamped);
+        let (peer, id) = proved(case, &TcpSettings::default(), A, 900);
+        let it = peer.host.tcp.named(id).unwrap();
+        let (seq, ack) = (Seq(peer.theirs(1)), Seq(peer.ours(1)));
+        let mut bare = Segment { seq, ack, flags: A, window: 9, ..Segment::NONE };
+        bare.options.timestamps = is_stamped.then_some(Timestamps { value: 71, echo: 0 });
+        assert!(it.is_bare_proof(&bare));
+        let mut stamped = bare;
+        stamped.options.timestamps = Some(Timestamps { value: 72, echo: 0 });
+        let mut sacks = bare;
+        sacks.options.sack[0] = Some(SackBlock { left: 1, right: 2 });
+        let others = [
+            Segment { seq: seq + 1, ..bare },
+            Segment { seq: seq - 1, ..bare },
+            Segment { ack: ack + 1, ..bare },
+            Segment { ack: ack - 1, ..bare },
+            Segment { flags: A | F, ..bare },
+            Segment { flags: A | TcpFlags::ECE, ..bare },
+            Segment { flags: A | TcpFlags::CWR, ..bare },
+            Segment { flags: A | TcpFlags::PSH, ..bare },
+            Segment { len: 1, ..bare },
+            Segment { congestion: true, ..bare },
+            stamped,
+            sacks,
+        ];
+        for (n, other) in others.iter().enumerate() {
+            assert!(!it.is_bare_proof(other), "{n}: {other:?}");
+        }
     }
 }
