@@ -62,11 +62,9 @@ fn ends_of(flow: &FlowKey) -> FlowEnds {
     }
 }
 
-/// Where a segment came from: the addresses of its packet, the places of its IP and TCP headers,
-/// its interface with the MTU on the way back, and whether an earlier one between these addresses
-/// was admitted.
-struct SegmentOrigin<A> {
-    ends: (A, A),
+/// Where a segment came from: the places of its IP and TCP headers, its interface with the MTU on
+/// the way back, and whether an earlier one between these addresses was admitted.
+struct SegmentOrigin {
     places: [usize; 2],
     link: (IfIndex, u32),
     is_admitted: bool,
@@ -108,84 +106,131 @@ impl Stack {
             iface,
             l4,
             len: packet.len().saturating_sub(l4),
-            mtu: self.mtu_back(cx, &packet, (src_addr, iface), l4),
+            mtu: 0,
             group,
             congestion,
         };
         let (mut arrived, mut lend) = (ArrivedSegment::NONE, lend!(self, cx));
         let read = arrived.read(&mut lend, &input, &packet, &mut self.stats.access);
-        let (ends, link) = ((src_addr, dst_addr), (iface, input.mtu));
-        let origin = SegmentOrigin { ends, places: [l3, l4], link, is_admitted: false };
+        let mtu = if read.is_ok() { self.mtu_back(cx, &arrived, iface) } else { 0 };
+        let origin = SegmentOrigin { places: [l3, l4], link: (iface, mtu), is_admitted: false };
         self.tcp_segment(cx, packet, read.map(|()| &arrived), &origin);
     }
 
     /// A segment that was read, of a packet that the network layer has admitted.
-    fn tcp_segment<A: IpFamily>(
+    fn tcp_segment(
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         read: Result<&ArrivedSegment, DropReason>,
-        origin: &SegmentOrigin<A>,
+        origin: &SegmentOrigin,
     ) {
-        let &SegmentOrigin { ends, places, link, is_admitted } = origin;
-        let of_burst =
-            self.burst.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
+        let arrived = match read {
+            Ok(arrived) => arrived,
+            Err(reason) => return self.tcp_unread(cx, packet, reason),
+        };
+        let Some(tcp) = &mut self.tcp else {
+            return self.drop_packet(packet, DropReason::TcpNoConnection);
+        };
         // Only text is coalesced.
-        if of_burst && read.is_ok_and(|it| it.segment.len > 0) {
-            self.tcp_follow::<A>(&packet, ends, places);
+        if tcp.set.has_train() || self.burst.more_arrives && arrived.segment.len > 0 {
+            return self.tcp_segment_of_burst(cx, packet, arrived, origin);
         }
         if let Some(tap) = &mut self.tap {
             tap.hold(&packet);
         }
-        let Some(tcp) = &mut self.tcp else {
-            return self.drop_packet(packet, DropReason::TcpNoConnection);
-        };
-        let mut lend = lend!(self, cx);
-        let (mut ended, mut answer, mut reply) = (None, None, None);
-        let verdict = match read {
-            Err(reason) => Some(SegmentVerdict::Dropped(reason)),
-            Ok(it) if of_burst => tcp.set.input_of_burst(&mut lend, it, link, packet, &mut ended),
-            Ok(it) => Some(tcp.set.input_replying(&mut lend, it, link, packet, &mut reply)),
-        };
+        let (mut reply, mut lend) = (None, lend!(self, cx));
+        let verdict = tcp.set.input_replying(&mut lend, arrived, origin.link, packet, &mut reply);
+        self.burst.follow.stop();
+        match verdict {
+            SegmentVerdict::Taken => self.tcp_taken(&arrived.flow, origin),
+            SegmentVerdict::Replied => self.stats.outcomes.delivered += 1,
+            other => self.tcp_answer(cx, other),
+        }
+        if let Some(segment) = reply {
+            self.tcp_reply_on(cx, &arrived.flow, segment);
+        }
+        self.tcp_transmit(cx);
+    }
+
+    /// The same of a segment that may join others of its burst.
+    #[inline(never)]
+    fn tcp_segment_of_burst(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        arrived: &ArrivedSegment,
+        origin: &SegmentOrigin,
+    ) {
+        if arrived.segment.len > 0 {
+            match ends_of(&arrived.flow) {
+                FlowEnds::V4(ends) => self.tcp_follow(&packet, ends, origin.places),
+                FlowEnds::V6(ends) => self.tcp_follow(&packet, ends, origin.places),
+            }
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.hold(&packet);
+        }
+        let Some(tcp) = &mut self.tcp else { return };
+        let (mut ended, mut lend) = (None, lend!(self, cx));
+        let verdict = tcp.set.input_of_burst(&mut lend, arrived, origin.link, packet, &mut ended);
         if verdict.is_some() {
             self.burst.follow.stop();
         }
-        if let (None | Some(SegmentVerdict::Taken), Ok(arrived)) = (&verdict, read) {
-            self.tcp_admitted::<A>(&arrived.flow, link.0, is_admitted);
-        }
         match verdict {
-            None if ended.is_none() => return,
-            None => {}
-            Some(SegmentVerdict::Taken | SegmentVerdict::Replied) => {
-                self.stats.outcomes.delivered += 1;
+            None => {
+                self.tcp_admitted(&arrived.flow, origin);
+                if ended.is_none() {
+                    return;
+                }
             }
-            Some(SegmentVerdict::Answered(transmit)) => {
-                self.stats.outcomes.delivered += 1;
-                answer = Some(transmit);
-            }
-            Some(SegmentVerdict::Dropped(reason)) => {
-                self.stats.drops_in.count(reason);
-                self.tap_dropped_held(reason);
-            }
-            Some(SegmentVerdict::Refused(reset, reason)) => {
-                answer = self.tcp_refuse(cx, &reset);
-                self.stats.drops_in.count(reason);
-                self.tap_dropped_held(reason);
-            }
+            Some(SegmentVerdict::Taken) => self.tcp_taken(&arrived.flow, origin),
+            Some(other) => self.tcp_answer(cx, other),
         }
         if let Some(ended) = ended {
             self.stats.note_coalesced(ended);
         }
+        self.tcp_transmit(cx);
+    }
+
+    /// A segment that could not be read.
+    #[cold]
+    fn tcp_unread(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf, reason: DropReason) {
+        if let Some(tap) = &mut self.tap {
+            tap.hold(&packet);
+        }
+        self.burst.follow.stop();
+        self.stats.drops_in.count(reason);
+        self.tap_dropped_held(reason);
+        self.tcp_transmit(cx);
+    }
+
+    /// A connection has taken a segment.
+    #[inline(always)]
+    fn tcp_taken(&mut self, flow: &FlowKey, origin: &SegmentOrigin) {
+        self.tcp_admitted(flow, origin);
+        self.stats.outcomes.delivered += 1;
+    }
+
+    /// What becomes of a segment that no connection took: it is counted, and answered.
+    #[cold]
+    fn tcp_answer(&mut self, cx: &mut RoundContext<'_>, verdict: SegmentVerdict) {
+        let (answer, dropped) = match verdict {
+            SegmentVerdict::Taken | SegmentVerdict::Replied => (None, None),
+            SegmentVerdict::Answered(transmit) => (Some(transmit), None),
+            SegmentVerdict::Dropped(reason) => (None, Some(reason)),
+            SegmentVerdict::Refused(reset, reason) => (self.tcp_refuse(cx, &reset), Some(reason)),
+        };
+        match dropped {
+            None => self.stats.outcomes.delivered += 1,
+            Some(reason) => {
+                self.stats.drops_in.count(reason);
+                self.tap_dropped_held(reason);
+            }
+        }
         if let Some(transmit) = answer {
             self.tcp_send(cx, transmit);
         }
-        if let Some(segment) = reply {
-            let (dst_addr, src_addr) = ends;
-            let zone = read.map_or_else(|_| IfIndex::default(), |arrived| arrived.flow.zone);
-            let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
-            self.tcp_reply(cx, (AddrPair { src_addr, dst_addr }, zone), segment);
-        }
-        self.tcp_transmit(cx);
     }
 
     /// Lets an acknowledgment leave that is due after a segment.
@@ -199,7 +244,7 @@ impl Stack {
         self.tcp_output_one(cx, (ends, zone), path, segment);
     }
 
-    /// The same of a flow that is no link's own.
+    /// The same of a flow of either family.
     #[inline(never)]
     fn tcp_reply_on(
         &mut self,
@@ -207,9 +252,10 @@ impl Stack {
         flow: &FlowKey,
         segment: OutgoingSegment,
     ) {
+        let zone = Some(flow.zone).filter(|zone| *zone != IfIndex::default());
         match ends_of(flow) {
-            FlowEnds::V4(ends) => self.tcp_reply(cx, (ends, None), segment),
-            FlowEnds::V6(ends) => self.tcp_reply(cx, (ends, None), segment),
+            FlowEnds::V4(ends) => self.tcp_reply(cx, (ends, zone), segment),
+            FlowEnds::V6(ends) => self.tcp_reply(cx, (ends, zone), segment),
         }
     }
 

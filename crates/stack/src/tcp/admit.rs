@@ -4,9 +4,7 @@
 //! out of order. They go to TCP as the general path would hand them over, which decides all the
 //! rest. Invariant: a packet that is not taken goes the general way, unchanged.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
-
-use floodwall_base::{Counter, FlowKey, IfIndex};
+use floodwall_base::{Family, FlowKey};
 use floodwall_packet::PacketBuf;
 use floodwall_tcp::{AdmittedHosts, ArrivedSegment, FlowAdmission};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, tcp};
@@ -14,7 +12,6 @@ use floodwall_wire::{IpProtocol, ipv4, ipv6, tcp};
 use super::SegmentOrigin;
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
 use super::predict::addrs_of_plain_ip;
-use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -39,26 +36,8 @@ impl Stack {
         let found = tcp.admitted.between(&src_addr, &dst_addr, admission);
         let is_whole = ip.len() >= ip_len + tcp::HEADER_LEN && !packet.is_link_group();
         let Some(hosts) = found.filter(|_| is_whole) else { return Err(packet) };
-        let (hosts, places) = (*hosts, [l3, l3 + ip_len, end]);
-        if is_v4 {
-            let v4 = |addr: Ipv6Addr| Ipv4Addr::from_bits(addr.to_bits() as u32);
-            let ends = (v4(src_addr), v4(dst_addr));
-            self.tcp_plain(cx, packet, &hosts, (ends, places), COUNTERS_V4);
-        } else {
-            self.tcp_plain(cx, packet, &hosts, ((src_addr, dst_addr), places), COUNTERS_V6);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn tcp_plain<A: IpFamily>(
-        &mut self,
-        cx: &mut RoundContext<'_>,
-        packet: PacketBuf,
-        hosts: &AdmittedHosts,
-        (ends, [l3, l4, end]): ((A, A), [usize; 3]),
-        [receives, in_octets, delivers]: [Counter; 3],
-    ) {
+        let (hosts, l4) = (*hosts, l3 + ip_len);
+        let [receives, in_octets, delivers] = if is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
         let counters = &mut self.stats.counters;
         counters.count(receives);
         counters.add(in_octets, (packet.len() - l3) as u64);
@@ -70,43 +49,48 @@ impl Stack {
         let mut arrived = ArrivedSegment::NONE;
         let bytes = packet.first().get(l4..end).unwrap_or_default();
         let (mut lend, access) = (lend!(self, cx), &mut self.stats.access);
-        let read = arrived.read_admitted(&mut lend, hosts, (&packet, bytes, l4), access);
-        let iface = packet.iface();
-        let mtu = self.mtu_back(cx, &packet, (ends.0, iface), l4);
-        let origin =
-            SegmentOrigin { ends, places: [l3, l4], link: (iface, mtu), is_admitted: true };
+        let read = arrived.read_admitted(&mut lend, &hosts, (&packet, bytes, l4), access);
+        let mtu = if read.is_ok() { self.mtu_back(cx, &arrived, admission.iface) } else { 0 };
+        let link = (admission.iface, mtu);
+        let origin = SegmentOrigin { places: [l3, l4], link, is_admitted: true };
         self.tcp_segment(cx, packet, read.map(|()| &arrived), &origin);
+        Ok(())
     }
 
     /// Notes that the network layer has admitted a segment that its connection took: later ones
     /// may be predicted, and others between the same ends need not be asked about.
     #[inline]
-    pub(super) fn tcp_admitted<A: IpFamily>(
-        &mut self,
-        flow: &FlowKey,
-        iface: IfIndex,
-        is_admitted: bool,
-    ) {
+    pub(super) fn tcp_admitted(&mut self, flow: &FlowKey, origin: &SegmentOrigin) {
+        let &SegmentOrigin { link: (iface, _), is_admitted, .. } = origin;
         let generation = self.sockets.path_cache.generation();
-        let (hosts, admission) = (AdmittedHosts::of(flow), FlowAdmission { iface, generation });
-        let Some(tcp) = &self.tcp else { return };
-        if tcp.set.has_admitted(&hosts, admission) {
+        let admission = FlowAdmission { iface, generation };
+        let Some(tcp) = &mut self.tcp else { return };
+        if tcp.set.has_admitted(flow, admission) {
             return;
         }
+        if is_admitted || self.tcp_admits_ends(flow, admission) {
+            let Some(tcp) = &mut self.tcp else { return };
+            tcp.set.admit(flow, admission);
+        }
+    }
+
+    /// Whether others between the ends of a flow need not be asked about, of which the network
+    /// layer has admitted a segment; it is noted.
+    #[inline(never)]
+    fn tcp_admits_ends(&mut self, flow: &FlowKey, admission: FlowAdmission) -> bool {
+        let hosts = AdmittedHosts::of(flow);
         let AdmittedHosts { src_addr, dst_addr, .. } = &hosts;
-        if !is_admitted && tcp.admitted.between(src_addr, dst_addr, admission).is_none() {
-            let at = usize::from(iface.0);
-            let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
-            let heard = self.sockets.raw.hears(A::FAMILY, IpProtocol::TCP);
-            if listed || heard {
-                return;
-            }
-            if let Some(tcp) = &mut self.tcp {
-                tcp.admitted.note(&hosts, admission);
-            }
+        let Some(tcp) = &mut self.tcp else { return false };
+        if tcp.admitted.between(src_addr, dst_addr, admission).is_some() {
+            return true;
         }
-        if let Some(tcp) = &mut self.tcp {
-            tcp.set.admit(&hosts, admission);
+        let at = usize::from(admission.iface.0);
+        let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
+        let family = if flow.local.ipv4_bits().is_some() { Family::V4 } else { Family::V6 };
+        if listed || self.sockets.raw.hears(family, IpProtocol::TCP) {
+            return false;
         }
+        tcp.admitted.note(&hosts, admission);
+        true
     }
 }

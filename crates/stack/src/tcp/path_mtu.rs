@@ -9,18 +9,15 @@ use core::net::IpAddr;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_ip::output::HeaderError;
-use floodwall_packet::PacketBuf;
+use floodwall_tcp::ArrivedSegment;
 use floodwall_wire::ipv4;
+use floodwall_wire::tcp::TcpFlags;
 
+use super::{FlowEnds, ends_of};
 use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-
-/// Where a TCP header has its flags, and the bits of SYN and ACK (RFC 9293 section 3.1).
-const TCP_FLAGS_AT: usize = 13;
-const SYN: u8 = 2;
-const ACK: u8 = 16;
 
 impl Stack {
     /// Where a segment goes: mostly where the one before went.
@@ -91,29 +88,25 @@ impl Stack {
     /// Of a SYN without ACK the MTU of the link back to its sender; 0 of every other segment: its
     /// connection follows the path when it sends. The answer takes the path that is looked up here.
     #[inline]
-    pub(super) fn mtu_back<A: IpFamily>(
+    pub(super) fn mtu_back(
         &mut self,
         cx: &RoundContext<'_>,
-        packet: &PacketBuf,
-        (src_addr, iface): (A, IfIndex),
-        l4: usize,
+        ArrivedSegment { flow, segment, .. }: &ArrivedSegment,
+        iface: IfIndex,
     ) -> u32 {
-        let is_syn = match packet.first().get(l4 + TCP_FLAGS_AT) {
-            Some(flags) => flags & (SYN | ACK) == SYN,
-            None => true,
-        };
-        if is_syn { self.mtu_back_to(cx, src_addr, iface) } else { 0 }
+        if !segment.has(TcpFlags::SYN) || segment.has(TcpFlags::ACK) {
+            return 0;
+        }
+        match ends_of(flow) {
+            FlowEnds::V4(ends) => self.mtu_back_to(cx, ends.dst_addr, iface),
+            FlowEnds::V6(ends) => self.mtu_back_to(cx, ends.dst_addr, iface),
+        }
     }
 
     #[inline(never)]
-    fn mtu_back_to<A: IpFamily>(
-        &mut self,
-        cx: &RoundContext<'_>,
-        src_addr: A,
-        iface: IfIndex,
-    ) -> u32 {
-        let zone = src_addr.is_link_scope().then_some(iface);
-        self.tcp_path(cx, src_addr, zone).map_or(0, |path| self.link_mtu_on(path))
+    fn mtu_back_to<A: IpFamily>(&mut self, cx: &RoundContext<'_>, peer: A, iface: IfIndex) -> u32 {
+        let zone = peer.is_link_scope().then_some(iface);
+        self.tcp_path(cx, peer, zone).map_or(0, |path| self.link_mtu_on(path))
     }
 
     /// Sends a segment that routers may fragment: its path carries less than the smallest size that

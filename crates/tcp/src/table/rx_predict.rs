@@ -19,7 +19,6 @@ use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::flow_admission::FlowAdmission;
 use crate::input::InputOutcome;
 use crate::segment::Segment;
-use crate::table::intake::AdmittedHosts;
 use crate::transmit::OutgoingSegment;
 
 /// The connection that predicts a segment.
@@ -86,13 +85,13 @@ impl Connection {
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Notes that the network layer has admitted a packet of the connection that got the last
-    /// segment, if that is one between these hosts.
+    /// segment, if that is one of this flow.
     #[inline]
-    pub fn admit(&mut self, hosts: &AdmittedHosts, admission: FlowAdmission) {
+    pub fn admit(&mut self, flow: &FlowKey, admission: FlowAdmission) {
         let latest = self.latest();
         if let Some(connection) = self.at_mut(latest)
             && connection.path.admission() != admission
-            && AdmittedHosts::of(&connection.flow) == *hosts
+            && connection.flow == *flow
         {
             connection.path.admit(admission);
         }
@@ -101,10 +100,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Whether [`ConnectionTable::admit`] with the same has no effect any more.
     #[inline]
     #[must_use]
-    pub fn has_admitted(&self, hosts: &AdmittedHosts, admission: FlowAdmission) -> bool {
+    pub fn has_admitted(&self, flow: &FlowKey, admission: FlowAdmission) -> bool {
         self.at(self.latest()).is_some_and(|connection| {
-            connection.path.admission() == admission
-                && AdmittedHosts::of(&connection.flow) == *hosts
+            connection.path.admission() == admission && connection.flow == *flow
         })
     }
 

@@ -11,15 +11,17 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::IpProtocol;
 
 use super::{COUNTERS_V4, COUNTERS_V6};
+use crate::ip::addr_pair::AddrPair;
 use crate::ip::ip_family::IpFamily;
 use crate::stack::Stack;
 
 impl Stack {
-    /// Begins to follow the segment that is taken in, as soon as it waits in a run.
+    /// Begins to follow the segment that is taken in, as soon as it waits in a run. Of its flow
+    /// these are the ends, ours as the source.
     pub(in crate::tcp) fn tcp_follow<A: IpFamily>(
         &mut self,
         packet: &PacketBuf,
-        ends: (A, A),
+        ends: AddrPair<A>,
         at: [usize; 2],
     ) {
         let [l3, l4] = at;
@@ -32,7 +34,7 @@ impl Stack {
             return self.burst.follow.stop();
         }
         self.burst.follow.learn::<A>(packet, l3, l4);
-        self.burst.follow.pseudo = match (ends.0.to_ip(), ends.1.to_ip()) {
+        self.burst.follow.pseudo = match (ends.dst_addr.to_ip(), ends.src_addr.to_ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => pseudo_header_v4(from, to, IpProtocol::TCP.0, 0),
             (IpAddr::V6(from), IpAddr::V6(to)) => pseudo_header_v6(from, to, IpProtocol::TCP.0, 0),
             _ => return self.burst.follow.stop(),
