@@ -8,15 +8,14 @@
 
 mod run;
 
-use floodwall_base::{Counter, Instant, Seq};
+use core::hint::cold_path;
+use core::time::Duration;
+
+use floodwall_base::{Counter, FlowKey, Instant, Seq};
 use floodwall_checksum::InternetSum;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, SYN_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{SynNumbers, TcpOptionSet, Timestamps};
-
-use core::time::Duration;
-
-use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::delayed_ack::DELAYED_ACK_TIME;
@@ -106,6 +105,14 @@ impl Connection {
             return self.plain(cx, self.snd.nxt).map(Some);
         }
         Ok(None)
+    }
+
+    /// [`Connection::output`] of a connection that has just been opened: its SYN.
+    pub(crate) fn first_syn(&mut self, cx: &mut ConnectionContext<'_>) -> Option<PacketBuf> {
+        match self.syn(cx) {
+            Ok(packet) => packet,
+            Err(NoBuffer) => self.output_later(cx),
+        }
     }
 
     /// A SYN or, in SYN-RECEIVED, the SYN-ACK; with all options that we support.
@@ -539,6 +546,7 @@ impl Connection {
             let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
             self.build_usual(cx, seq, (flags, window), (payload, sum))?
         } else {
+            cold_path();
             let options = self.options(cx);
             let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
             self.build(cx, seq, flags, window, &options, payload)?

@@ -262,6 +262,7 @@ impl Recovery {
         let has_paused =
             idle > agreement.rtt.least_nanos() && idle > self.rtt.base_nanos(agreement.rtt);
         if has_paused {
+            cold_path();
             let rto = self.rtt.base_rto(agreement.rtt);
             let idle = Duration::from_nanos(idle);
             self.after_idle(records, idle, rto);

@@ -12,6 +12,7 @@ use floodwall_wire::{IpProtocol, ipv4, ipv6, tcp};
 use super::SegmentOrigin;
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
 use super::predict::addrs_of_plain_ip;
+use super::shard::TcpShard;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -64,33 +65,17 @@ impl Stack {
         let &SegmentOrigin { link: (iface, _), is_admitted, .. } = origin;
         let generation = self.sockets.path_cache.generation();
         let admission = FlowAdmission { iface, generation };
-        let Some(tcp) = &mut self.tcp else { return };
-        if tcp.set.has_admitted(flow, admission) {
-            return;
-        }
-        if is_admitted || self.tcp_admits_ends(flow, admission) {
-            let Some(tcp) = &mut self.tcp else { return };
-            tcp.set.admit(flow, admission);
-        }
-    }
-
-    /// Whether others between the ends of a flow need not be asked about, of which the network
-    /// layer has admitted a segment; it is noted.
-    #[inline(never)]
-    fn tcp_admits_ends(&mut self, flow: &FlowKey, admission: FlowAdmission) -> bool {
-        let hosts = AdmittedHosts::of(flow);
-        let AdmittedHosts { src_addr, dst_addr, .. } = &hosts;
-        let Some(tcp) = &mut self.tcp else { return false };
-        if tcp.admitted.between(src_addr, dst_addr, admission).is_some() {
-            return true;
-        }
-        let at = usize::from(admission.iface.0);
-        let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
-        let family = if flow.local.ipv4_bits().is_some() { Family::V4 } else { Family::V6 };
-        if listed || self.sockets.raw.hears(family, IpProtocol::TCP) {
-            return false;
-        }
-        tcp.admitted.note(&hosts, admission);
-        true
+        let Self { tcp, policy, sockets, .. } = self;
+        let Some(TcpShard { set, admitted, .. }) = tcp.as_deref_mut() else { return };
+        set.admit(flow, admission, || {
+            is_admitted
+                || admitted.notes(&AdmittedHosts::of(flow), admission, || {
+                    let at = usize::from(iface.0);
+                    let listed = policy.access_lists.get(at).is_some_and(Option::is_some);
+                    let is_v4 = flow.local.ipv4_bits().is_some();
+                    let family = if is_v4 { Family::V4 } else { Family::V6 };
+                    !listed && !sockets.raw.hears(family, IpProtocol::TCP)
+                })
+        });
     }
 }

@@ -58,8 +58,27 @@ impl AdmittedEnds {
         (is_theirs && *noted == admission).then_some(hosts)
     }
 
-    /// Notes that a segment between these ends was admitted.
-    pub(super) fn note(&mut self, hosts: &AdmittedHosts, admission: FlowAdmission) {
+    /// Whether a segment between these ends was admitted before; else it is noted that one was, if
+    /// others need not be asked about.
+    #[inline(never)]
+    pub(super) fn notes(
+        &mut self,
+        hosts: &AdmittedHosts,
+        admission: FlowAdmission,
+        need_not_be_asked: impl FnOnce() -> bool,
+    ) -> bool {
+        let is_noted = self.between(&hosts.src_addr, &hosts.dst_addr, admission).is_some();
+        if is_noted {
+            return true;
+        }
+        let may = need_not_be_asked();
+        if may {
+            self.note(hosts, admission);
+        }
+        may
+    }
+
+    fn note(&mut self, hosts: &AdmittedHosts, admission: FlowAdmission) {
         if let Some(pair) = self.0.get_mut(Self::place_of(&hosts.src_addr)) {
             *pair = AdmittedPair { hosts: *hosts, admission };
         }

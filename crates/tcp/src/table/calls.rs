@@ -8,7 +8,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
-use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, ConnectionDue, OpenKind};
@@ -95,7 +95,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(mtu) = mtu {
             connection.follow_path(cx.records, mtu, now);
         }
-        let packet = connection.output(&mut cx, 1, &mut PacketList::new());
+        let packet = connection.first_syn(&mut cx);
         let wants_output = connection.due != ConnectionDue::default();
         let segment = OutgoingSegment::from_connection(packet, connection);
         self.begin_turn(index);

@@ -85,25 +85,17 @@ impl Connection {
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Notes that the network layer has admitted a packet of the connection that got the last
-    /// segment, if that is one of this flow.
+    /// segment, if that is one of this flow and it was not noted before, and `may` agrees.
     #[inline]
-    pub fn admit(&mut self, flow: &FlowKey, admission: FlowAdmission) {
+    pub fn admit(&mut self, flow: &FlowKey, admission: FlowAdmission, may: impl FnOnce() -> bool) {
         let latest = self.latest();
         if let Some(connection) = self.at_mut(latest)
             && connection.path.admission() != admission
             && connection.flow == *flow
+            && may()
         {
             connection.path.admit(admission);
         }
-    }
-
-    /// Whether [`ConnectionTable::admit`] with the same has no effect any more.
-    #[inline]
-    #[must_use]
-    pub fn has_admitted(&self, flow: &FlowKey, admission: FlowAdmission) -> bool {
-        self.at(self.latest()).is_some_and(|connection| {
-            connection.path.admission() == admission && connection.flow == *flow
-        })
     }
 
     /// The connection that predicts a segment of `flow` with ACK, no flags but PSH and FIN besides,

@@ -244,7 +244,7 @@ fn predicted(peer: &mut Peer, next: (u32, u32)) -> Vec<&'static str> {
     let (seq, ack) = (Seq(peer.theirs(next.0)), Seq(peer.ours(next.1)));
     let (flow, admission) = (peer.flow(), FlowAdmission { iface: IfIndex(1), generation: 3 });
     let tcp = &mut peer.host.tcp;
-    tcp.admit(&flow, admission);
+    tcp.admit(&flow, admission, || true);
     let plain = Segment { seq, ack, flags: A, window: 9_000, ..Segment::NONE };
     let fin = Segment { flags: F | A, ..plain };
     let stamped = Timestamps { value: 9, echo: 0 };
