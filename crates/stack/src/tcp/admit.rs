@@ -9,7 +9,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_tcp::{AdmittedHosts, ArrivedSegment, FlowAdmission};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, tcp};
 
-use super::SegmentOrigin;
+use super::arrival::SegmentOrigin;
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
 use super::predict::addrs_of_plain_ip;
 use super::shard::TcpShard;
