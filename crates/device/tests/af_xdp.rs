@@ -1,10 +1,5 @@
 //! AF_XDP on one end of a veth pair, the kernel on the other, in namespaces of their own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-mod packets;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 
@@ -13,7 +8,9 @@ use floodwall_device::{
     AfXdp, AfXdpConfig, Device, DeviceError, DeviceStats, Medium, OpenedXdp, XdpMode,
 };
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
-use namespace::{flat, inside, ip, send, skip, wait_millis};
+
+use crate::namespace::{self, flat, inside, ip, send, skip, wait_millis};
+use crate::packets;
 
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const KERNELS: [u8; 6] = [2, 0, 0, 0, 0, 0x0b];

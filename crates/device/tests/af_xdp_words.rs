@@ -1,15 +1,12 @@
 //! Messages of `AfXdp::open` on systems that lack something, simulated for one thread by a seccomp
 //! filter, or by a lower limit. A process of its own, because limits are per process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-
 use floodwall_base::MacAddr;
 use floodwall_device::{AfXdp, AfXdpConfig, Device, DeviceError, OpenedXdp};
 use floodwall_packet::{Burst, Pool, PoolConfig};
-use namespace::{inside, ip, skip};
 use rustix::thread::CapabilitySet;
+
+use crate::namespace::{self, inside, ip, skip};
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0a]);
 

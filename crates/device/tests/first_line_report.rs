@@ -1,11 +1,6 @@
 //! What a device reports of the first line: what is in force, asleep or awake, and why the rest is
 //! not.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-#![allow(dead_code, reason = "other files use the rest of the helpers")]
-
-mod namespace;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -15,7 +10,8 @@ use floodwall_device::{
     Device, DeviceSpec, FirstLineMode, FirstLinePart, FirstLineReport, OpenConfig,
 };
 use floodwall_packet::{CookieKeys, RxFilter, SynOffer, SynOffers};
-use namespace::{inside, ip, skip, wait_millis};
+
+use crate::namespace::{inside, ip, skip, wait_millis};
 
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0a]);
 

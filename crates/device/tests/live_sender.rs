@@ -1,10 +1,6 @@
 //! Frames that a program in the kernel makes: what arrives at the other end of a veth.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the kernel keeps the pace in real time")]
-
-mod namespace;
-mod packets;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +10,9 @@ use floodwall_device::{
     AfXdp, AfXdpConfig, Device, FirstLineMode, LiveConfig, LiveSender, LiveWord, OpenedXdp,
 };
 use floodwall_packet::{Burst, Pool, PoolConfig};
-use namespace::{flat, inside, ip, skip, wait_millis};
+
+use crate::namespace::{flat, inside, ip, skip, wait_millis};
+use crate::packets;
 
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 0x0b];
@@ -172,7 +170,7 @@ fn a_rate_is_kept_by_the_program() {
     });
 }
 
-/// `cargo test --release -p floodwall-device --test live_sender -- --ignored --nocapture`
+/// `cargo test --release -p floodwall-device --test devices live_sender -- --ignored --nocapture`
 #[test]
 #[ignore = "prints figures"]
 fn what_a_core_sends() {

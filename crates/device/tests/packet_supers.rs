@@ -1,11 +1,6 @@
 //! GSO frames through AF_PACKET on real veth pairs: joined on departure, unsplit on arrival,
 //! segmented without offload; both families, each segment counted.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-mod packets;
-
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -15,7 +10,9 @@ use std::process::Command;
 use floodwall_checksum::sum;
 use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceSpec, OpenConfig};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
-use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
+
+use crate::namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
+use crate::packets;
 
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const PEERS: [u8; 6] = [2, 0, 0, 0, 0, 0x0b];

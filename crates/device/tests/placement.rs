@@ -1,9 +1,5 @@
 //! The kernel's half of a veth in a namespace of its own: placed, and given back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,7 +9,10 @@ use floodwall_device::{
     OpenConfig, Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
-use namespace::{available, close, drop_capabilities, inside, ip, skip, wait, wait_millis};
+
+use crate::namespace::{
+    self, available, close, drop_capabilities, inside, ip, skip, wait, wait_millis,
+};
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {

@@ -1,10 +1,5 @@
 //! AF_XDP at the link address of the interface itself, which the host keeps and uses.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-mod packets;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 
@@ -13,7 +8,9 @@ use floodwall_device::{
     Accept, AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceError, OpenedXdp, XdpMode,
 };
 use floodwall_packet::{Burst, Pool, PoolConfig, RxFilter};
-use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
+
+use crate::namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
+use crate::packets;
 
 /// The interface's, the host's and ours.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];

@@ -1,18 +1,15 @@
 //! TUN and TAP against the kernel, in namespaces of their own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
-mod namespace;
-mod packets;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 
 use floodwall_device::{Device, DeviceError, Medium, Tun, TunConfig, TunKind};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
-use namespace::{
-    available, flat, forward, inside, ip, receive_where, send, shown, wait, wait_millis,
+
+use crate::namespace::{
+    self, available, flat, forward, inside, ip, receive_where, send, shown, wait, wait_millis,
 };
+use crate::packets;
 
 fn pool() -> Pool {
     Pool::new(&PoolConfig { supers: 4, ..PoolConfig::default() }).unwrap()

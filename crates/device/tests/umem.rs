@@ -1,8 +1,6 @@
 //! Decision B6's first spike: the packet pool's frames are registered in place as the memory of an
 //! AF_XDP socket (a UMEM). The device itself comes later.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
-
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -1,5 +1,4 @@
 //! IGMP and MLD: what is written is read back, malformed messages are refused, any bytes end.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

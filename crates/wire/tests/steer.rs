@@ -1,8 +1,6 @@
 //! The owner of a frame: the flow's owner, both ways, in both families, on both media; and for
 //! everything that has no flow, the control shard.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{HashKey, MacAddr, Randomness, Steering, WorkerId};

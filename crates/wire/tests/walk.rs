@@ -1,5 +1,4 @@
 //! The walk over extension headers: what it accepts, what it refuses and which error follows.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use floodwall_wire::icmpv6::ParameterProblemCode as Code;
 use floodwall_wire::ipv6_ext::{FragmentFields, emit_authentication, emit_options, emit_routing};

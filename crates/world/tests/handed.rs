@@ -197,5 +197,5 @@ fn established_flows_at_the_wrong_queue_go_first_too_and_without_the_gate_they_d
     };
     let (gated, open) = (served(Some(GateConfig::default())), served(None));
     assert!(gated >= 0.9, "{gated} {open}");
-    assert!(open < 0.6, "the floor fails: {open}");
+    assert!(open < 0.6, "the criterion fails: {open}");
 }

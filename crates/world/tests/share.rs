@@ -192,7 +192,7 @@ fn with_a_share_of_nothing_the_application_is_starved() {
     let share =
         |load| Scene::new(config(Share::NONE), b'f', load * CAPACITY).run().application_share();
     assert!(share(0) > 0.9);
-    assert!(share(4) < 0.05, "the floor fails: {}", share(4));
+    assert!(share(4) < 0.05, "the criterion fails: {}", share(4));
     let outcome = Scene::new(config(Share::NONE), b'f', 4 * CAPACITY).run();
     assert!(outcome.stats.application_gap_max > 10 * ROUND_MAX, "{outcome:?}");
 }
@@ -242,7 +242,7 @@ fn without_looking_ahead_or_without_a_gate_unverified_packets_crowd_established_
     for gate in [Some(open), None] {
         let config = NodeConfig { gate, ..config(Share::HALF) };
         let outcome = Scene::new(config, b's', 10 * CAPACITY).run();
-        assert!(outcome.established_flows_served() < 0.9, "the floor fails: {outcome:?}");
+        assert!(outcome.established_flows_served() < 0.9, "the criterion fails: {outcome:?}");
     }
 }
 
