@@ -391,8 +391,8 @@ const SHORT_RATE: u64 = 12_000;
 /// Calls of each family, and of them a second.
 const SHORT_CALLS: Calls = Calls { count: 100, rate: 200, to: None };
 
-/// How often a trial is repeated in which some were not let in: calls and flood share the cores
-/// with what else runs on this machine.
+/// How often a trial is repeated of which packets were lost before they came to our stack: what
+/// becomes of those is not for it to decide.
 const TRIES_MAX: usize = 4;
 
 /// Both families are flooded until the listener answers by cookies; then honest clients call. The
@@ -420,7 +420,7 @@ fn short(kind: Server) {
         let is_served = |trial: &Trial| trial.within(THREE_SECONDS) >= 0.99;
         let (mut trial, mut valid) = by_cookies(&stand, ours);
         for _ in 1..TRIES_MAX {
-            if is_served(&trial) {
+            if is_served(&trial) || !trial.lost_before() {
                 break;
             }
             (trial, valid) = by_cookies(&stand, ours);
