@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             count.allocations += 1;
             count.bytes += layout.size() as u64;
         });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -64,13 +64,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
             count.allocations += 1;
             count.bytes += layout.size() as u64;
         });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(|count| count.frees += 1);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 
@@ -79,7 +79,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             count.allocations += 1;
             count.bytes += size as u64;
         });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }

@@ -1,6 +1,6 @@
 //! Addresses and links that come, change and go while the stack runs.
 //!
-//! Each promise holds for both families. Here: what becomes of the address, its route, the
+//! Each guarantee holds for both families. Here: what becomes of the address, its route, the
 //! neighbours behind it, and the sockets bound to it. Reading: RFC 4862 section 5.5, RFC 5227.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 

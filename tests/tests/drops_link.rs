@@ -56,7 +56,7 @@ fn a_frame_that_ends_within_its_link_header_is_dropped() {
     for len in 0..14 {
         rig.expect_drop(&format!("{len}"), &whole[..len], DropReason::FrameTruncated, None);
     }
-    // A tag's type promises four bytes more, and they promise a type.
+    // A tag's type announces four bytes more, and these announce a type.
     let tagged = [&whole[..12], &[0x81, 0, 0, 0, 0x81, 0, 0, 0, 0x08, 0]].concat();
     for len in 14..tagged.len() {
         let reason = DropReason::FrameTruncated;

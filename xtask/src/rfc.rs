@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_promises_too_much_is_refused() {
+    fn a_table_that_claims_too_much_is_refused() {
         let tests = BTreeSet::from(["there".to_owned()]);
         assert_eq!(clause("RFC1 1 a | met | there", &tests), Ok(0));
         for bad in [

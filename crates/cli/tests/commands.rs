@@ -173,7 +173,7 @@ fn a_simulated_drill_prints_one_document_and_its_verdict_is_the_exit_code() {
     assert_eq!(document["seed"], 3);
     assert_eq!(document["verdicts"].as_array().unwrap().len(), 13);
     assert!(err(&output).contains("honest answered"), "the table is for humans");
-    // Not 1, which is a floor that does not hold.
+    // Not 1, which is a criterion that does not hold.
     assert_eq!(code(&floodwall(&["drill", "--sim", "--tap"])), 2);
     for length in ["0", "0.09", "-1", "3601", "NaN", "inf", "a"] {
         assert_eq!(code(&floodwall(&["drill", "--sim", "--seconds", length])), 2, "{length}");

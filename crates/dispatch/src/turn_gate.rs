@@ -18,8 +18,8 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// How the programs on a worker's core report whether they have work. Clones are of the same core.
 ///
-/// Without it a worker that shares its core keeps the promised share free even while it is unused:
-/// that is safe, and costs packet work up to the promised share. With it, and with no program at
+/// Without it a worker that shares its core keeps the reserved share free even while it is unused:
+/// that is safe, and costs packet work up to the reserved share. With it, and with no program at
 /// work, the worker takes the whole core.
 #[derive(Clone, Debug, Default)]
 pub struct ApplicationShare(Arc<AtomicUsize>);

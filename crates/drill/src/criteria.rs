@@ -96,11 +96,11 @@ impl fmt::Display for Criterion {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CriterionVerdict {
     /// Which criterion.
-    pub floor: Criterion,
+    pub criterion: Criterion,
     /// Whether it holds.
     pub passed: bool,
     /// What was guaranteed, in words.
-    pub promised: String,
+    pub required: String,
     /// What was measured, in words.
     pub measured: String,
 }
@@ -146,9 +146,9 @@ fn established(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
     let kept = phases.iter().filter_map(|phase| Some((phase.established_flows_kept?, phase)));
     let (kept, phase) = kept.min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(CriterionVerdict {
-        floor: Criterion::EstablishedKept,
+        criterion: Criterion::EstablishedKept,
         passed: kept >= ESTABLISHED_MIN,
-        promised: format!("at least {:.0} % of unloaded goodput", ESTABLISHED_MIN * 100.0),
+        required: format!("at least {:.0} % of unloaded goodput", ESTABLISHED_MIN * 100.0),
         measured: format!(
             "{:.2} % at worst, beside {} unverified/s; triage looks at {}/s",
             kept * 100.0,
@@ -164,9 +164,9 @@ fn application(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
     let shares = phases.iter().filter_map(|phase| Some((phase.application_share?, phase)));
     let (share, phase) = shares.min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(CriterionVerdict {
-        floor: Criterion::Share,
+        criterion: Criterion::Share,
         passed: share >= SHARE_MIN - SHARE_SLACK,
-        promised: format!("at least {:.0} % of unloaded progress", SHARE_MIN * 100.0),
+        required: format!("at least {:.0} % of unloaded progress", SHARE_MIN * 100.0),
         measured: format!(
             "{:.1} % at worst ({}), longest gap {} us",
             share * 100.0,
@@ -182,7 +182,7 @@ fn answered(phases: &[PhaseReport]) -> CriterionVerdict {
 
 /// The least share of questions that is answered, of these rows.
 fn share(
-    floor: Criterion,
+    criterion: Criterion,
     least: f64,
     phases: &[PhaseReport],
     rows: impl Fn(&PhaseReport) -> &[HonestReport],
@@ -191,9 +191,9 @@ fn share(
     let worst = rows.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
     let share = worst.map_or(0.0, |(_, row)| row.share());
     CriterionVerdict {
-        floor,
+        criterion,
         passed: share >= least,
-        promised: format!("at least {:.0} % in each phase and family", least * 100.0),
+        required: format!("at least {:.0} % in each phase and family", least * 100.0),
         measured: match worst {
             Some((phase, row)) => {
                 format!("{:.2} % at worst ({}, {})", share * 100.0, phase.name, row.family)
@@ -216,9 +216,9 @@ fn offered(phases: &[PhaseReport]) -> CriterionVerdict {
     let enough = |phase: &PhaseReport| part(phase) >= OFFERED_MIN && held(phase) <= HELD_MAX;
     let least = format!("{:.0} %", OFFERED_MIN * 100.0);
     CriterionVerdict {
-        floor: Criterion::Offered,
+        criterion: Criterion::Offered,
         passed: floods().all(|phase| enough(phase) || excused(phase)),
-        promised: format!(
+        required: format!(
             "at least {least} of what was planned, held back for at most {HELD_MAX} % of a phase, \
              or others had the cores {WAITED_EXCUSE} % of the time"
         ),
@@ -234,9 +234,9 @@ fn offered(phases: &[PhaseReport]) -> CriterionVerdict {
 
 fn conservation(law: &ConservationReport) -> CriterionVerdict {
     CriterionVerdict {
-        floor: Criterion::Conservation,
+        criterion: Criterion::Conservation,
         passed: law.violations == 0 && law.snapshots > 0,
-        promised: "every packet is accounted for exactly once, at every snapshot".to_owned(),
+        required: "every packet is accounted for exactly once, at every snapshot".to_owned(),
         measured: match &law.first_violation {
             None => format!("{} snapshots, all balanced", law.snapshots),
             Some(first) => {
@@ -248,9 +248,9 @@ fn conservation(law: &ConservationReport) -> CriterionVerdict {
 
 fn named_drops(law: &ConservationReport) -> CriterionVerdict {
     CriterionVerdict {
-        floor: Criterion::NamedDrops,
+        criterion: Criterion::NamedDrops,
         passed: law.unnamed == 0,
-        promised: "no packet is dropped without a reason".to_owned(),
+        required: "no packet is dropped without a reason".to_owned(),
         measured: format!("{} without a reason, {} with one", law.unnamed, law.named),
     }
 }
@@ -258,9 +258,9 @@ fn named_drops(law: &ConservationReport) -> CriterionVerdict {
 fn memory(memory: &MemoryReport) -> CriterionVerdict {
     let (host, crowd) = memory.missing();
     CriterionVerdict {
-        floor: Criterion::Memory,
+        criterion: Criterion::Memory,
         passed: host == 0 && crowd == 0,
-        promised: "packet memory back to its former use".to_owned(),
+        required: "packet memory back to its former use".to_owned(),
         measured: match memory.host_waiting {
             waiting if waiting > 0 && !memory.outlasted => format!(
                 "{host} packets missing at the host, {crowd} at the clients; {waiting} more \
@@ -282,9 +282,9 @@ fn paths(phases: &[PhaseReport]) -> CriterionVerdict {
     let room = topology::FAMILIES.len() as u64 * EXCEPTIONS_MAX as u64;
     let within = phases.iter().all(|phase| phase.paths_learnt <= phase.paths_allowed);
     CriterionVerdict {
-        floor: Criterion::Paths,
+        criterion: Criterion::Paths,
         passed: within && known <= room && learnt > 0,
-        promised: format!(
+        required: format!(
             "some, at most {EXCEPTION_RATE} a second and {EXCEPTION_BURST} at once on average; \
              room for {room}"
         ),
@@ -302,9 +302,9 @@ fn paths(phases: &[PhaseReport]) -> CriterionVerdict {
 
 fn recovery(recovery: Option<Duration>) -> CriterionVerdict {
     CriterionVerdict {
-        floor: Criterion::Recovery,
+        criterion: Criterion::Recovery,
         passed: recovery.is_some_and(|took| took <= RECOVERY_MAX),
-        promised: format!("share and latency as before within {} s", RECOVERY_MAX.as_secs()),
+        required: format!("share and latency as before within {} s", RECOVERY_MAX.as_secs()),
         measured: recovery.map_or_else(
             || "not within the phase".to_owned(),
             |took| format!("after {} ms", took.as_millis()),
@@ -315,9 +315,9 @@ fn recovery(recovery: Option<Duration>) -> CriterionVerdict {
 fn worker_run(worker: &WorkerReport) -> CriterionVerdict {
     let run = Duration::from_nanos(worker.run_nanos);
     CriterionVerdict {
-        floor: Criterion::WorkerRun,
+        criterion: Criterion::WorkerRun,
         passed: run <= RUN_MAX,
-        promised: format!("at most {} us of work without a break", RUN_MAX.as_micros()),
+        required: format!("at most {} us of work without a break", RUN_MAX.as_micros()),
         measured: format!(
             "{} us ({} packets and {} units at most in one round)",
             run.as_micros(),
@@ -361,7 +361,7 @@ mod tests {
         recovery: Option<Duration>,
     ) -> Vec<Criterion> {
         let verdicts = judge(&Evidence { phases, conservation, memory, recovery, worker });
-        verdicts.iter().filter(|v| !v.passed).map(|v| v.floor).collect()
+        verdicts.iter().filter(|v| !v.passed).map(|v| v.criterion).collect()
     }
 
     #[test]

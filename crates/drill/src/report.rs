@@ -498,7 +498,7 @@ impl Report {
             writeln!(
                 f,
                 "{word}  {:<16} {}; required: {}",
-                verdict.floor, verdict.measured, verdict.promised
+                verdict.criterion, verdict.measured, verdict.required
             )?;
         }
         for note in &self.notes {

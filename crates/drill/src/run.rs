@@ -727,7 +727,7 @@ fn held_back(phases: &[PhaseReport]) -> Option<String> {
     let (percent, name) = held.max().filter(|(percent, _)| *percent > 0)?;
     Some(format!(
         "floods were held back for up to {percent} % of a phase ({name}): the host was busier than \
-         floors are guaranteed for (or packets piled up), so it took less then than when the flood \
+         the criteria allow for (or packets piled up), so it took less then than when the flood \
          was planned; flood/s is what was offered"
     ))
 }

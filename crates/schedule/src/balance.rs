@@ -1,7 +1,7 @@
 //! `Balance`: when a worker leaves its core to the applications that share it.
 //!
 //! Called by `dispatch` after each turn with the clock's time, and by `world` with virtual time.
-//! Within each period the worker may use the time that is not promised to applications. Once that
+//! Within each period the worker may use the time that is not reserved for applications. Once that
 //! is used up it rests until `start + used / own share`: an overrun is paid back to the nanosecond,
 //! and nothing that the worker does can lower the applications' share of the time between two
 //! rests. Time in which the system has preempted the worker is neither the worker's nor left by it:
@@ -11,7 +11,7 @@
 //! Work-conserving both ways: a worker that finds nothing to do sleeps, and the applications have
 //! the core; while the applications are known to be idle the worker never rests. They are known to
 //! be idle only by an explicit report ([`Balance::set_applications_idle`]); nothing is guessed.
-//! Without such reports the promise is kept, at the cost of at most the promised share of packet
+//! Without such reports the guarantee is kept, at the cost of at most the reserved share of packet
 //! work.
 
 use core::time::Duration;
@@ -24,7 +24,7 @@ use crate::share::Share;
 /// How a worker shares its core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BalanceConfig {
-    /// What of the core is promised to applications; with [`Share::NONE`] the worker never rests.
+    /// What of the core is reserved for applications; with [`Share::NONE`] the worker never rests.
     /// A worker is never given less than a hundredth.
     pub share: Share,
     /// The time within which the applications' share is guaranteed.

@@ -1,7 +1,7 @@
 //! The contract: the behaviour that every [`HalfOpen`] must have, and a test client that checks it.
 //!
 //! Used by the tests of this crate, of the lab's baselines and of any other implementation of
-//! [`HalfOpen`] (feature `testing`). [`check`] asserts each promise on fresh instances, in both
+//! [`HalfOpen`] (feature `testing`). [`check`] asserts each guarantee on fresh instances, in both
 //! families. Invariant: nothing here depends on how half-open connections are stored, or on
 //! cookies.
 
@@ -128,11 +128,11 @@ pub fn proven(acked: AckOutcome) -> Proven {
     }
 }
 
-/// Asserts everything that a [`HalfOpen`] promises. `make` creates an empty instance with at least
-/// 8 places.
+/// Asserts everything that a [`HalfOpen`] guarantees. `make` creates an empty instance with at
+/// least 8 places.
 ///
 /// # Panics
-/// A promise is broken.
+/// A guarantee is broken.
 pub fn check<H: HalfOpen>(make: impl Fn() -> H) {
     for v6 in [false, true] {
         a_handshake_proves_what_the_syn_said(&make, v6);

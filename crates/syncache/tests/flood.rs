@@ -217,7 +217,7 @@ fn flows_of_every_form_crowd_rows_as_random_ones_do() {
 }
 
 /// A SYN flood and an ACK flood of the same flows, together 200,000 and 400,000 per second, at
-/// the default budget: the promise is 99 in 100.
+/// the default budget: the guarantee is 99 in 100.
 #[test]
 fn beside_a_flood_of_syns_and_one_of_acks_honest_clients_complete() {
     for v6 in [false, true] {

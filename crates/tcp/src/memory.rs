@@ -22,17 +22,17 @@
 //! quarter ([`OTHERS_DIVISOR`]) is for prefixes with less than their fair share: the others do not
 //! grow into it, so that their programs wait (backpressure) and nothing has to be ended. Where
 //! several source prefixes hold memory, a half of a connection may also hold what is missing to its
-//! prefix's fair share: others give way. Windows promised before may exceed the limit; data beyond
-//! it is refused, and retransmitted by the peer, unless its prefix holds less than an eighth of
-//! what is left of the excess ([`RESERVED_DIVISOR`]).
+//! prefix's fair share: others give way. Windows advertised before may exceed the limit; data
+//! beyond it is refused, and retransmitted by the peer, unless its prefix holds less than an eighth
+//! of what is left of the excess ([`RESERVED_DIVISOR`]).
 //!
-//! A send buffer promises nothing, so it may hold more where several prefixes share memory: within
-//! the fair share [`SEND_PART`] times what is missing to it, so that a connection that is alone in
-//! its prefix has most of the share and several have the same; and as many times what is free
-//! beyond [`UNSHARED_KEPT`], which is what others do not need. They need little: unless less than
-//! [`LITTLE_DIVISOR`] is in use, a send buffer is then no larger than its peer's window and a frame
-//! (`connection.rs`), which is closed where the peer reads slowly. So a long-distance download
-//! keeps its window beside many of these.
+//! A send buffer advertises nothing, so it may hold more where several prefixes share memory:
+//! within the fair share [`SEND_PART`] times what is missing to it, so that a connection that is
+//! alone in its prefix has most of the share and several have the same; and as many times what is
+//! free beyond [`UNSHARED_KEPT`], which is what others do not need. They need little: unless less
+//! than [`LITTLE_DIVISOR`] is in use, a send buffer is then no larger than its peer's window and a
+//! frame (`connection.rs`), which is closed where the peer reads slowly. So a long-distance
+//! download keeps its window beside many of these.
 //!
 //! Those that hold more than their share are throttled before they are candidates: nothing is
 //! written, and what is buffered drains. Meanwhile nothing grows into memory that is not free yet:
@@ -151,7 +151,7 @@ const _: () = assert!(size_of::<MemoryHolder>() == 64);
 /// What a connection may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ConnectionAllowance {
-    /// True bytes of its receive half: windows are promised by it.
+    /// True bytes of its receive half: windows are advertised by it.
     pub(crate) receive: u32,
     /// True bytes of its send half.
     pub(crate) send: u32,
@@ -432,7 +432,7 @@ impl ConnectionMemory {
         let of_share = missing.saturating_add(weight).min(missing * SEND_PART);
         let kept = self.limit / UNSHARED_KEPT.1 * UNSHARED_KEPT.0;
         let unshared = free.saturating_sub(kept) * SEND_PART;
-        // It promises nothing, and so waits for what others give back.
+        // It advertises nothing, and so waits for what others give back.
         let there_is = weight.saturating_add(free);
         let has_frame = free >= u64::from(FRAME_TRUE_BYTES);
         let scarcity = if has_frame { Scarcity::Scarce } else { Scarcity::NoFrame };

@@ -162,7 +162,7 @@ impl ReceiveState {
         if self.limit < self.allowed { self.limit } else { self.allowed }
     }
 
-    /// Whether a segment is refused although it fits the promised window: the memory limit of all
+    /// Whether a segment is refused although it fits the advertised window: the memory limit of all
     /// connections is reached (`full`), and this one holds more than its floor.
     pub(crate) const fn is_refused(&self, other_held: u32, full: bool) -> bool {
         full && self.held().saturating_add(other_held) > HALF_FLOOR
@@ -214,7 +214,7 @@ impl ReceiveState {
         self.held().saturating_add(other_held) > self.bound()
     }
 
-    /// Limit of true bytes of out-of-order data: segments in the promised window fill at least a
+    /// Limit of true bytes of out-of-order data: segments in the advertised window fill at least a
     /// quarter of their memory each, or are coalesced with the previous one.
     pub(crate) const fn room_ahead(&self) -> u32 {
         let room = self.bound().saturating_mul(4).saturating_sub(self.held());

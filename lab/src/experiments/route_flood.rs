@@ -90,7 +90,7 @@ struct Hold {
     flows: usize,
     /// Destinations of each family.
     destinations: [String; 2],
-    /// The program's share where it is promised one.
+    /// The program's share where it is guaranteed one.
     share: f64,
     /// Between floods: packets a second, as a part of the flood's, and how long.
     rest: f64,

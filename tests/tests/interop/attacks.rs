@@ -173,7 +173,7 @@ fn withstand_and(
     });
 }
 
-/// After any messages of the attacker, the lists that they fill are no longer than promised.
+/// After any messages of the attacker, the lists that they fill are no longer than guaranteed.
 fn assert_bounded(stat: &Value) {
     let network = &stat["network"];
     let len = |list: &Value| list.as_array().unwrap().len();

@@ -43,7 +43,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// Where flood and client run, and where the router does.
 pub(crate) const OUTSIDE: usize = 0;
 pub(crate) const INSIDE: usize = 1;
-/// What is promised at any rate at which the kernel loses a third.
+/// What is guaranteed at any rate at which the kernel loses a third.
 const KEPT_MIN: f64 = 0.99;
 const KERNEL_LOSES: f64 = 2.0 / 3.0;
 /// Our link addresses: others than the host's, which it keeps (AF_XDP takes only what is ours).
@@ -497,7 +497,7 @@ fn a_thousand_flows_pass_beside_random_destinations_on_its_link() {
 }
 
 /// Floods of growing rate, until the kernel in the same place answers less than two thirds: there
-/// ours answers what is promised. Long, and for an optimised build: `FLOODWALL_DEEP=1 cargo test
+/// ours answers what is guaranteed. Long, and for an optimised build: `FLOODWALL_DEEP=1 cargo test
 /// --release -p floodwall-tests --test interop -- where_the_kernel_loses_a_third --nocapture`.
 #[test]
 fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {

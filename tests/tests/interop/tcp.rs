@@ -84,7 +84,7 @@ pub(crate) fn there_and_back(to: SocketAddr, len: usize) {
     });
 }
 
-/// Nothing that the window promised was refused.
+/// Nothing that the window advertised was refused.
 fn end(bench: Bench) {
     let end = bench.running.stop();
     end.outcome.as_ref().expect("it was asked to end");

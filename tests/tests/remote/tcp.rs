@@ -140,7 +140,7 @@ fn one_that_does_not_read_stops_the_writer_and_loses_nothing() {
     let (client, server) = both(&worker, LOCALS[0]);
     let bytes: Vec<u8> = (0..65_536).map(byte).collect();
     let mut written = 0;
-    // Short writes fill chunks badly: what is promised is kept all the same.
+    // Short writes fill chunks badly: what is guaranteed is kept all the same.
     loop {
         let from = written % 65_536;
         let len = (65_536 - from).min(777);

@@ -209,7 +209,7 @@ fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_pref
             let Outcome { got, resets, ended, is_reset, .. } = download(world(), family, readers);
             let what = format!("{family:?}, {readers:?}: {got} of {alone}, {resets} resets");
             // Alone it has the part of a single prefix; beside others more, as a send buffer
-            // promises nothing.
+            // advertises nothing.
             let least = if readers.2 == Buffered { 11 } else { 9 };
             assert!(got * 10 >= alone * least && !is_reset, "{what}");
             // Each was counted once.

@@ -1,7 +1,7 @@
-//! `floodwall drill`: the flood contract, tried on this machine, with a verdict for each floor.
+//! `floodwall drill`: the flood contract, tried on this machine, with a verdict for each criterion.
 //!
 //! Progress goes to standard error, the table (or, with `--json`, one document) to standard
-//! output. Its exit codes are its own: a floor that does not hold is a result, not a refusal.
+//! output. Its exit codes are its own: a criterion that does not hold is a result, not a refusal.
 
 use std::error::Error;
 use std::fs;
@@ -30,7 +30,7 @@ Example:
   floodwall drill --sim --json    in virtual time: the same seed, the same report
   sudo floodwall drill --tap      the Linux kernel as the honest client";
 
-/// A floor does not hold.
+/// A criterion does not hold.
 const EXIT_FAILED: u8 = 1;
 /// The drill could not be run, for a usage error too.
 pub(crate) const NOT_RUN: u8 = 2;
@@ -120,9 +120,9 @@ fn costs(path: &Path) -> Result<CostTable, String> {
     text.parse().map_err(|error: ParseCostError| error.to_string())
 }
 
-/// The figure that is published for a floor, in the words of `docs/benchmarks/floods.md`.
-const fn published(floor: Criterion) -> &'static str {
-    match floor {
+/// The figure that is published for a criterion, in the words of `docs/benchmarks/floods.md`.
+const fn published(criterion: Criterion) -> &'static str {
+    match criterion {
         Criterion::Answered => "99.3 to 100 % at worst, both families",
         Criterion::Offered => "floods held back for up to 23 % of a phase",
         Criterion::EstablishedKept => "established peers of the host 100 %",
@@ -135,7 +135,7 @@ const fn published(floor: Criterion) -> &'static str {
 fn page(report: &Report) -> HtmlPage {
     let held = report.verdicts.iter().filter(|verdict| verdict.passed).count();
     let word = if report.passed { "PASS" } else { "FAIL" };
-    let verdict = format!("{word}: {held} of {} floors hold", report.verdicts.len());
+    let verdict = format!("{word}: {held} of {} criteria hold", report.verdicts.len());
     let question = "Do honest clients of both families keep their service under each flood, and \
                     is every packet accounted for?";
     let mut page = HtmlPage::new("floodwall drill", question, (report.passed, &verdict));
@@ -146,12 +146,12 @@ fn page(report: &Report) -> HtmlPage {
         .iter()
         .map(|verdict| {
             let word = if verdict.passed { "holds" } else { "FAILS" };
-            let (promised, measured) = (verdict.promised.clone(), verdict.measured.clone());
-            let published = published(verdict.floor).to_owned();
-            vec![word.to_owned(), verdict.floor.to_string(), promised, measured, published]
+            let (required, measured) = (verdict.required.clone(), verdict.measured.clone());
+            let published = published(verdict.criterion).to_owned();
+            vec![word.to_owned(), verdict.criterion.to_string(), required, measured, published]
         })
         .collect();
-    page.table("", &["", "floor", "guaranteed", "measured", "published"], &rows);
+    page.table("", &["", "criterion", "required", "measured", "published"], &rows);
     page.note(
         "Published: over the memory wire, on shared machines (docs/benchmarks/floods.md); empty \
          where no figure beyond the guarantee is published.",
@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn published_figures_are_those_of_the_document() {
         let text = include_str!("../../../../docs/benchmarks/floods.md");
-        let floors = [
+        let criteria = [
             Criterion::Answered,
             Criterion::Offered,
             Criterion::EstablishedKept,
             Criterion::WorkerRun,
         ];
-        for floor in floors {
-            let figure = published(floor);
+        for criterion in criteria {
+            let figure = published(criterion);
             assert!(!figure.is_empty() && text.contains(figure), "{figure}");
         }
     }

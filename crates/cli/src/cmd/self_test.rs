@@ -24,7 +24,7 @@ An interface that is there is only looked at: it is opened as `run` would open i
 and it is left as it was. (Some drivers restart their link when a program is attached.)
 
 --capacity floods a cable of its own, for 3 s, and tells how many packets a second this machine
-takes in and judges by that path: what is promised under flood holds up to 0.8 of it.
+takes in and judges by that path: what is guaranteed under flood holds up to 0.8 of it.
 
 Exit codes:
   0  all that is claimed works; what cannot be had here is said, and is no failure

@@ -65,7 +65,7 @@ fn a_drill_writes_a_page_with_its_floors_shares_machine_and_command() {
     let folder = Folder::new("drill-report");
     let text = report(&["drill", "--sim", "--seconds", "0.1"], &folder);
     for part in
-        ["floors hold", "guaranteed", "published", "99.3 to 100 %", "IPv6", "99 % floor", "--sim"]
+        ["criteria hold", "required", "published", "99.3 to 100 %", "IPv6", "99 % floor", "--sim"]
     {
         assert!(text.contains(part), "{part}");
     }

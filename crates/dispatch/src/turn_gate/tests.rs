@@ -205,7 +205,7 @@ fn without_pressure_or_without_a_gate_everything_is_handled() {
 }
 
 #[test]
-fn a_worker_that_shares_its_core_leaves_the_promised_part_under_any_load() {
+fn a_worker_that_shares_its_core_leaves_the_reserved_part_under_any_load() {
     for share in [500, 800] {
         let balance = BalanceConfig { share: Share::per_mille(share), ..BalanceConfig::default() };
         let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
@@ -260,7 +260,7 @@ fn with_a_share_of_nothing_the_core_is_never_left_under_flood() {
     let balance = BalanceConfig { share: Share::NONE, ..BalanceConfig::default() };
     let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
     let (ended, _) = run(u64::MAX, 5000, config);
-    assert_eq!(ended.facts.application_share(), Some(0), "the floor fails");
+    assert_eq!(ended.facts.application_share(), Some(0), "the criterion fails");
     assert_eq!(ended.facts.of(WorkerCounter::TimeSqueeze), 0);
 }
 

@@ -54,9 +54,9 @@ pub struct DeviceCapacity {
 
 impl fmt::Display for DeviceCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let promised = (self.judged_pps as f64 * OFFERED_MAX) as u64;
-        let [judged, offered, promised] =
-            [self.judged_pps, self.offered_pps, promised].map(grouped);
+        let guaranteed = (self.judged_pps as f64 * OFFERED_MAX) as u64;
+        let [judged, offered, guaranteed] =
+            [self.judged_pps, self.offered_pps, guaranteed].map(grouped);
         write!(
             f,
             "on a cable of its own {judged} packets/s are taken in and judged, of {offered}"
@@ -67,7 +67,7 @@ impl fmt::Display for DeviceCapacity {
         if self.shares_core {
             write!(f, ", sent from the same core: alone it takes more")?;
         }
-        write!(f, "; the guarantees under flood hold up to {promised}/s")
+        write!(f, "; the guarantees under flood hold up to {guaranteed}/s")
     }
 }
 

@@ -53,9 +53,9 @@ fn under_any_flood_applications_have_their_share_to_the_nanosecond() {
             let stats = *balance.stats();
             assert_eq!(stats.ran + stats.rested, end - Instant::ORIGIN);
             // What the last, unpaid run used counts against it.
-            let promised = Share::per_mille(share).of_time(end - Instant::ORIGIN);
+            let reserved = Share::per_mille(share).of_time(end - Instant::ORIGIN);
             let slack = us(2000);
-            assert!(stats.rested + slack >= promised, "{share} {longest}: {stats:?}");
+            assert!(stats.rested + slack >= reserved, "{share} {longest}: {stats:?}");
             // Work-conserving: not much more either, but for the sake of short runs.
             let own = Share::per_mille(share).rest().of_time(end - Instant::ORIGIN);
             assert!(stats.ran + slack + own / 8 >= own, "{share} {longest}: {stats:?}");
@@ -71,8 +71,8 @@ fn what_it_takes_to_sleep_and_to_wake_is_the_workers_own_loss() {
         let end = flooded_where_sleep_costs(&mut balance, 20_000, 60_000, (0, us(10)));
         let (stats, all) = (*balance.stats(), end - Instant::ORIGIN);
         assert_eq!(stats.ran + stats.rested, all);
-        let promised = Share::per_mille(share).of_time(all);
-        assert!(stats.rested + us(2000) >= promised, "{share}: {stats:?}");
+        let reserved = Share::per_mille(share).of_time(all);
+        assert!(stats.rested + us(2000) >= reserved, "{share}: {stats:?}");
         let own = Share::per_mille(share).rest().of_time(all);
         assert!(stats.ran + us(2000) + own / 8 >= own, "{share}: {stats:?}");
     }
@@ -206,7 +206,7 @@ fn a_turn_longer_than_any_run_is_paid_back_whole() {
 }
 
 #[test]
-fn everything_promised_to_applications_still_leaves_the_worker_a_hundredth() {
+fn everything_reserved_for_applications_still_leaves_the_worker_a_hundredth() {
     let mut balance = Balance::new(config(1000), Instant::ORIGIN);
     flooded(&mut balance, 1000, 5_000, 0);
     let share = balance.stats().application_share();

@@ -59,7 +59,7 @@ impl Connection {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            // Data within the promised window is never refused because of this connection's own
+            // Data within the advertised window is never refused because of this connection's own
             // limit.
             if self.out_of_order.is_empty() {
                 self.take_in_order(cx.pool, payload, cx.now);

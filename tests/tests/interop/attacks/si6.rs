@@ -31,7 +31,7 @@ withstands! {
         "frag6" "-i eth0 -s fd77::/64 -d fd77::2 -O first -P 400 -F 500 -l -z 1";
 }
 
-/// Row 59 of what is promised: the identification of our next fragment cannot be predicted.
+/// Row 59 of what is guaranteed: the identification of our next fragment cannot be predicted.
 #[test]
 fn frag6_finds_our_identifications_random() {
     inside(|| {

@@ -312,7 +312,7 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     assert!(peer.wait(Duration::from_millis(150)).iter().all(|out| !out.data.is_empty()));
 }
 
-/// A peer fills the promised window with segments of `size` bytes: first all but the first `hole`
+/// A peer fills the advertised window with segments of `size` bytes: first all but the first `hole`
 /// bytes, then these too.
 fn fill(size: usize, hole: u32) {
     const WINDOW: u32 = 65_535;
@@ -334,7 +334,7 @@ fn fill(size: usize, hole: u32) {
 }
 
 #[test]
-fn a_window_never_promises_what_is_then_refused_for_any_segment_sizes() {
+fn a_window_never_advertises_what_is_then_refused_for_any_segment_sizes() {
     for size in [100, 500, 561, 700, 1000, 1460, 9000, 40_000] {
         for hole in [0, 100, 1000] {
             fill(size, hole);

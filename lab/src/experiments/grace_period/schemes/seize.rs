@@ -90,6 +90,6 @@ impl WriteSide for Writes {
 /// # Safety
 /// It came from a box, and no reader looks at it any more.
 unsafe fn free(object: *mut Ticket, _: &Collector) {
-    // SAFETY: as promised.
+    // SAFETY: as guaranteed.
     drop(unsafe { Box::from_raw(ptr::from_mut(&mut *object)) });
 }

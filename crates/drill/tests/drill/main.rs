@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+mod workers;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -25,7 +27,12 @@ fn run(options: &DrillOptions) -> Report {
 static USUAL: LazyLock<Report> = LazyLock::new(|| run(&short(DrillOptions::simulated(7))));
 
 fn failed(report: &Report) -> Vec<Criterion> {
-    report.verdicts.iter().filter(|verdict| !verdict.passed).map(|verdict| verdict.floor).collect()
+    report
+        .verdicts
+        .iter()
+        .filter(|verdict| !verdict.passed)
+        .map(|verdict| verdict.criterion)
+        .collect()
 }
 
 #[test]
@@ -57,8 +64,9 @@ fn a_simulated_drill_repeats_itself_byte_for_byte() {
     let other = run(&DrillOptions::simulated(1));
     assert!(other.passed, "{other}");
     assert_ne!(first.drops, other.drops, "another seed sends other packets");
-    let floors = |report: &Report| report.verdicts.iter().map(|v| v.floor).collect::<Vec<_>>();
-    assert_eq!(floors(first), floors(&other));
+    let criteria =
+        |report: &Report| report.verdicts.iter().map(|v| v.criterion).collect::<Vec<_>>();
+    assert_eq!(criteria(first), criteria(&other));
 }
 
 #[test]
@@ -81,7 +89,7 @@ fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
             Criterion::NamedDrops,
             Criterion::WorkerRun,
         ];
-        assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
+        assert!(failed(&report).iter().all(|criterion| !held.contains(criterion)), "{report}");
         // And one for the application, where the worker has a core for itself.
         assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 39);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
@@ -242,5 +250,5 @@ fn on_a_machine_half_as_fast_the_same_floods_are_too_much() {
         run(&DrillOptions { place: DrillPlace::World(usual.times(2)), schedule, ..options });
     assert!(!report.passed, "{report}");
     let unharmed = [Criterion::Conservation, Criterion::NamedDrops, Criterion::Share];
-    assert!(failed(&report).iter().all(|floor| !unharmed.contains(floor)), "{report}");
+    assert!(failed(&report).iter().all(|criterion| !unharmed.contains(criterion)), "{report}");
 }
