@@ -17,6 +17,7 @@ use floodwall_sync::prefetch;
 use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
+use crate::congestion::Algorithm;
 use crate::delayed_ack::AT_ONCE;
 use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
@@ -273,59 +274,80 @@ impl Handshake {
 }
 
 impl Connection {
-    /// A connection in CLOSED, to be opened by [`Connection::open`] or [`Connection::prove`].
+    /// A connection in CLOSED, to be opened by [`Connection::open`] or [`Connection::prove`], once
+    /// it has its settings ([`Connection::take_settings`]).
     #[inline]
     pub(crate) fn new(start: &OpenKind<'_>) -> Self {
-        let OpenKind { settings, now, .. } = start;
-        let mss = start.path.mss(family(&start.flow));
+        let now = start.now;
         Self {
             flow: start.flow,
             state: TcpState::Closed,
             due: ConnectionDue::default(),
             events: ConnectionEvents::NONE,
             released: false,
-            nodelay: settings.nodelay,
-            acknowledge: settings.acknowledge,
+            nodelay: false,
+            acknowledge: Acknowledge::SecondFull,
             agreed: NegotiatedOptions {
-                peer_mss: default_mss(family(&start.flow)).0,
-                path_mss: mss,
+                peer_mss: 0,
+                path_mss: 0,
                 timestamps: false,
                 sack: false,
                 scaled: false,
                 ecn: false,
             },
-            offers: OfferedOptions::of(settings),
+            offers: OfferedOptions(0),
             marks: EcnState::default(),
-            our_mss: start.our_mss,
+            our_mss: 0,
 
-            hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
-            traffic_class: settings.traffic_class,
+            hop_limit: None,
+            traffic_class: 0,
             error: None,
             snd: SendState::new(start.iss),
-            rcv: ReceiveState {
-                ends_sum: ends_sum(&start.flow),
-                ..ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now)
-            },
-            recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
+            rcv: ReceiveState::new(now),
+            recovery: Recovery::new(start.iss + 1, 1, Algorithm::Cubic, now),
             probe: false,
             timers: Timers::NONE,
-            send_bytes: settings.send_bytes,
-            send_tuned: settings.send_tuned,
+            send_bytes: 0,
+            send_tuned: false,
             crowded: false,
             clock: start.clock,
             recent: RecentTimestamp::default(),
             out_of_order: OutOfOrder::new(),
             fin_ahead: false,
             challenges: ChallengeLimit::new(),
-            heard: *now,
+            heard: now,
             broke: None,
             syn_answered: false,
-            stalled: *now,
+            stalled: now,
             probes: 0,
-            keepalive: settings.keepalive.map(KeepaliveTimes::of),
-            user_options: UserOptions::of(settings),
-            path: start.path.clone(),
+            keepalive: None,
+            user_options: UserOptions::NONE,
+            path: PathSize::new(0, 0),
         }
+    }
+
+    /// Takes what the program has set, and what is known of the path. Apart from
+    /// [`Connection::new`], so that each value is stored where it is read: in one expression all
+    /// wait for the last.
+    #[inline]
+    pub(crate) fn take_settings(&mut self, start: &OpenKind<'_>) {
+        let (settings, family) = (start.settings, family(&start.flow));
+        self.nodelay = settings.nodelay;
+        self.acknowledge = settings.acknowledge;
+        self.offers = OfferedOptions::of(settings);
+        self.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
+        self.traffic_class = settings.traffic_class;
+        self.send_bytes = settings.send_bytes;
+        self.send_tuned = settings.send_tuned;
+        self.keepalive = settings.keepalive.map(KeepaliveTimes::of);
+        self.user_options = UserOptions::of(settings);
+        self.rcv.take_most(settings.receive_bytes, settings.receive_tuned);
+        self.rcv.ends_sum = ends_sum(&start.flow);
+        self.our_mss = start.our_mss;
+        self.path = start.path.clone();
+        let mss = start.path.mss(family);
+        (self.agreed.peer_mss, self.agreed.path_mss) = (default_mss(family).0, mss);
+        self.recovery.begin_under(settings.algorithm, u32::from(mss));
     }
 
     /// An active open: SYN-SENT, with the SYN pending.

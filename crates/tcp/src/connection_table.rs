@@ -168,7 +168,9 @@ impl Slot {
         self.said = SynKept::waiting(slot.is_some());
         self.queued = slot.unwrap_or_default();
         debug_assert!(self.connection.is_none(), "what was there has been dropped");
-        self.connection.insert(Connection::new(start))
+        let connection = self.connection.insert(Connection::new(start));
+        connection.take_settings(start);
+        connection
     }
 }
 

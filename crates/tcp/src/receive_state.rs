@@ -70,18 +70,16 @@ pub(crate) struct ReceiveState {
 }
 
 impl ReceiveState {
-    /// A receive half that may grow to `most` true bytes, and starts there if it is not tuned. The
-    /// window scale covers them all: it is agreed on once, in the handshake.
-    pub(crate) fn new(most: u32, tuned: bool, now: Instant) -> Self {
-        let (shift, limit) = (shift_for(most), first_limit(most, tuned));
+    /// A receive half that takes nothing yet ([`ReceiveState::take_most`]).
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             irs: Seq(0),
             nxt: Seq(0),
             edge: Seq(0),
             fin_end: Seq(0),
-            shift,
+            shift: 0,
             ends_sum: 0,
-            limit,
+            limit: 0,
             mss: 536,
             unacked: 0,
             quick: QUICK_ACKS,
@@ -93,8 +91,15 @@ impl ReceiveState {
             allowed: u32::MAX,
             send_allowed: u32::MAX,
             queue: ByteQueue::new(),
-            tuning: Tuning::new(most, now),
+            tuning: Tuning::new(0, now),
         }
+    }
+
+    /// It may grow to `most` true bytes, and starts there if it is not tuned. The window scale
+    /// covers them all: it is agreed on once, in the handshake.
+    pub(crate) fn take_most(&mut self, most: u32, tuned: bool) {
+        (self.shift, self.limit) = (shift_for(most), first_limit(most, tuned));
+        self.tuning.towards(most);
     }
 
     /// Changes the limit of an open connection. The window scale stays.
@@ -242,7 +247,8 @@ mod tests {
     use super::*;
 
     fn rcv(limit: u32) -> ReceiveState {
-        let mut rcv = ReceiveState::new(limit, false, Instant::ORIGIN);
+        let mut rcv = ReceiveState::new(Instant::ORIGIN);
+        rcv.take_most(limit, false);
         rcv.start(Seq(u32::MAX - 2));
         rcv
     }

@@ -154,10 +154,16 @@ impl Recovery {
 
     /// Sets the segment size of a sender that has sent nothing yet: as [`Recovery::new`] with it.
     pub(crate) fn begin_with_segments_of(&mut self, mss: u32) {
+        self.begin_under(self.window.algorithm(), mss);
+    }
+
+    /// The same under an algorithm.
+    #[inline]
+    pub(crate) fn begin_under(&mut self, algorithm: Algorithm, mss: u32) {
         debug_assert_eq!(self.board.outstanding(), 0, "nothing was sent");
         self.mss = mss.max(1);
         debug_assert_eq!(self.loss, NO_LOSS_STATE, "nothing was lost");
-        self.window = Window::new(self.window.algorithm(), self.mss);
+        self.window = Window::new(algorithm, self.mss);
     }
 
     /// The same at a later time, which counts as that of the last progress.

@@ -31,6 +31,17 @@ pub(crate) struct UserOptions {
 }
 
 impl UserOptions {
+    /// None is set.
+    pub(crate) const NONE: Self = Self {
+        unsent_most: u32::MAX,
+        opening: 0,
+        stalling: 0,
+        syn_retries: ANY_SYNS,
+        restarts_slowly: false,
+        cork: false,
+        more: false,
+    };
+
     pub(crate) fn of(settings: &TcpSettings) -> Self {
         Self {
             unsent_most: settings.unsent_bytes.unwrap_or(u32::MAX),

@@ -1,14 +1,16 @@
 //! What shortcuts leave as it is: a flow that was looked up in vain is found once it has a
-//! connection, a connection with nothing in flight has no loss timer, and the acknowledgment that
-//! proves a handshake does to the connection what it does on the general path.
+//! connection; a connection with nothing in flight has no loss timer; the acknowledgment that
+//! proves a handshake does to the connection what it does on the general path; and a connection
+//! has what its program has set, though it is made without.
 
 use floodwall_base::Seq;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use super::peer::{A, F, Peer, Put, S, put};
+use crate::congestion::Algorithm;
 use crate::segment::Segment;
-use crate::settings::Keepalive;
+use crate::settings::{Acknowledge, Keepalive};
 use crate::timer::TimerKind;
 use crate::{ConnectionId, TcpSettings};
 
@@ -125,4 +127,71 @@ fn only_an_acknowledgment_and_nothing_else_proves_without_the_general_path() {
             assert!(!it.is_bare_proof(other), "{n}: {other:?}");
         }
     }
+}
+
+#[test]
+fn a_connection_has_what_its_program_has_set() {
+    let second = core::time::Duration::from_secs(1);
+    let unusual = TcpSettings {
+        receive_bytes: 400_000,
+        receive_tuned: true,
+        send_bytes: 77_000,
+        send_tuned: true,
+        nodelay: true,
+        cork: true,
+        unsent_bytes: Some(5000),
+        acknowledge: Acknowledge::AtOnce,
+        keepalive: Some(Keepalive { idle: 7 * second, interval: 3 * second, count: 4 }),
+        user_timeout: Some(50 * second),
+        open_timeout: Some(20 * second),
+        syn_retries: Some(3),
+        mss: Some(1111),
+        slow_start_after_idle: true,
+        hop_limit: Some(9),
+        traffic_class: 0x28,
+        algorithm: Algorithm::Reno,
+        ecn: false,
+        timestamps: false,
+        sack: false,
+        window_scale: false,
+        ..TcpSettings::default()
+    };
+    let seen = |v6, settings: &TcpSettings| {
+        let mut peer = Peer::new(v6);
+        let id = peer.connect(settings);
+        let it = peer.host.tcp.named(id).unwrap();
+        let window = it.recovery.window();
+        let sender = (it.send_bytes, it.send_tuned, it.nodelay, window.algorithm());
+        let sizes = (it.our_mss, it.mss(), it.recovery.mss(), window.window(), it.agreed.peer_mss);
+        let limits = (it.rcv.limit, it.rcv.shift, it.acknowledge, it.hop_limit, it.traffic_class);
+        let sums = it.rcv.ends_sum == crate::pseudo_header::ends_sum(&it.flow);
+        let offers = [it.offers.timestamps(), it.offers.sack(), it.offers.scale(), it.offers.ecn()];
+        let text = (it.user_options, it.keepalive, &it.path);
+        format!("{sender:?} {sizes:?} {limits:?} {offers:?} {sums} {text:?}")
+    };
+    for v6 in [false, true] {
+        let text = seen(v6, &unusual);
+        let wanted = [
+            "(77000, true, true, Reno) (1111, ",
+            " (262144, 3, AtOnce, Some(9), 40) [false, false, false, false] true ",
+            "unsent_most: 5000, opening: 20000, stalling: 50000, syn_retries: 3, ",
+            "restarts_slowly: true, cork: true, ",
+            "idle: 7000, interval: 3000, count: 4",
+            "mtu: 1500, told: 0, cap: 1111, ",
+        ];
+        for part in wanted {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let text = seen(v6, &TcpSettings { receive_tuned: false, ..unusual.clone() });
+        assert!(text.contains(" (400000, 3, "), "{text}");
+        assert_eq!(usual_sizes(v6), (if v6 { 1440 } else { 1460 }, 14_600 - 200 * u32::from(v6)));
+    }
+}
+
+/// The segment size that a connection with the usual settings announces, and its first window.
+fn usual_sizes(v6: bool) -> (u16, u32) {
+    let mut peer = Peer::new(v6);
+    let id = peer.connect(&TcpSettings { timestamps: false, ..TcpSettings::default() });
+    let it = peer.host.tcp.named(id).unwrap();
+    (it.our_mss, it.recovery.window().window())
 }
