@@ -66,6 +66,20 @@ impl PacketQueue {
         self.first = at;
     }
 
+    /// Appends all packets of another queue, in their order, at the same cost for any number.
+    pub fn append(&mut self, mut other: Self) {
+        if self.is_empty() {
+            return core::mem::swap(self, &mut other);
+        }
+        if !other.is_empty() {
+            // SAFETY: `last` is a descriptor that this queue owns, since it is not empty; what
+            // follows it is owned by this queue from now on, and by the other one no more.
+            unsafe { (*self.last).next.set_next(NonNull::new(other.first.cast_mut())) };
+            self.last = other.last;
+            other.first = ptr::null();
+        }
+    }
+
     /// Takes the oldest packet.
     #[inline]
     pub fn pop_front(&mut self) -> Option<PacketBuf> {
@@ -147,6 +161,21 @@ mod tests {
             queue.push_front(taken);
             for n in 0..=4 {
                 assert_eq!(queue.pop_front().unwrap().first()[0], n, "{round}");
+            }
+            // One is appended to another, either of which may be empty.
+            for (first, second) in
+                [(vec![1, 2], vec![3]), (vec![], vec![1, 2, 3]), (vec![], vec![])]
+            {
+                let filled = |numbers: &[u8]| {
+                    let mut queue = PacketQueue::new();
+                    numbers.iter().for_each(|n| queue.push_back(packet(*n)));
+                    queue
+                };
+                let mut all = filled(&first);
+                all.append(filled(&second));
+                all.append(PacketQueue::new());
+                all.push_back(packet(4));
+                assert_eq!(seen(&all), [first, second, vec![4]].concat());
             }
             // In the memory of the last one is another packet by now.
             let other = packet(9);

@@ -11,7 +11,7 @@ use floodwall_base::limits::TCP_CHUNKS_FREED_MAX;
 /// Chunks that a connection's timer frees when it is due.
 const FREED_BY_TIMER: u32 = 128;
 /// Of so many chunks each costs a unit of timed work.
-const CHUNKS_PER_UNIT: u32 = 16;
+pub(crate) const CHUNKS_PER_UNIT: u32 = 16;
 
 /// What acknowledgments may still free at the present moment.
 #[derive(Debug)]

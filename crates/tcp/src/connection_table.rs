@@ -33,6 +33,7 @@ use floodwall_syncache::{
 };
 
 use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue, OpenKind};
+use crate::deferred_chunks::DeferredChunks;
 use crate::delayed_ack::DelayedAcks;
 use crate::demux::{ConnectionTableIndex, RecentFlows};
 use crate::error::ConnectionError;
@@ -208,6 +209,8 @@ pub struct ConnectionTable<H = SynCache> {
     runs: OooRanges,
     pub(crate) records: SentSegments,
     memory: ConnectionMemory,
+    /// What connections that have ended held.
+    deferred: DeferredChunks,
     /// The connections that may be evicted, by source prefix.
     pub(crate) ledgers: PlaceLedgers,
     /// Connections that are being evicted.
@@ -285,6 +288,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             records: SentSegments::new(TCP_RECORDS, max),
             memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key())
                 .sharing(config.fair_memory),
+            deferred: DeferredChunks::default(),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,
@@ -738,6 +742,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Units {
         let mut left = Units(units.0.min(WORK_UNITS));
         let granted = left;
+        left = left.minus(self.deferred.work(left));
         while !left.is_zero()
             && let Some(index) = self.delayed.pop_due(lend.now)
         {
@@ -787,6 +792,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             .min(self.time_waits.due())
             .min(self.half_open.deadline())
             .min(self.delayed.first_at())
+            .min(self.deferred.due())
     }
 
     /// The next connection of this owner with an event.

@@ -17,6 +17,7 @@ mod coarse_time;
 mod connection;
 mod connection_index;
 mod connection_table;
+mod deferred_chunks;
 mod delayed_ack;
 mod demux;
 mod ecn;

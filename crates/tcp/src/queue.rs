@@ -472,4 +472,23 @@ impl<const OWN: bool> ByteQueue<OWN> {
     pub(crate) fn clear(&mut self) {
         *self = Self::new();
     }
+
+    /// Ends with its bytes and those of `other`: both are empty after that, and
+    /// [`ByteQueue::take_abandoned`] of this one has the chunks. Nothing is appended before.
+    pub(crate) fn abandon(&mut self, other: &mut Self) {
+        self.list = self.take_chunks();
+        self.list.append(other.take_chunks());
+    }
+
+    /// The chunks that were abandoned, if any were.
+    #[inline]
+    pub(crate) fn take_abandoned(&mut self) -> Option<PacketQueue> {
+        (!self.list.is_empty()).then(|| core::mem::take(&mut self.list))
+    }
+
+    fn take_chunks(&mut self) -> PacketQueue {
+        let Self { mut list, newest, .. } = core::mem::take(self);
+        newest.into_iter().for_each(|chunk| list.push_back(chunk));
+        list
+    }
 }

@@ -16,7 +16,7 @@
 
 use floodwall_base::Seq;
 use floodwall_checksum::InternetSum;
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{PacketBuf, PacketList, PacketQueue, Pool};
 use floodwall_sync::prefetch;
 
 use crate::memory::Scarcity;
@@ -258,13 +258,18 @@ impl SendState {
         before.is_before(self.una + window)
     }
 
-    /// Drops all data.
+    /// Drops all data: nothing is held any more, and nothing will be written.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.held() > 0 {
-            self.sent.clear();
-            self.unsent.clear();
+            self.sent.abandon(&mut self.unsent);
         }
+    }
+
+    /// The chunks that were dropped by [`SendState::clear`], which are still to be freed.
+    #[inline]
+    pub(crate) fn take_dropped(&mut self) -> Option<PacketQueue> {
+        (self.held() == 0).then(|| self.sent.take_abandoned())?
     }
 }
 

@@ -166,6 +166,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
+        if let Some(dropped) = connection.snd.take_dropped() {
+            self.deferred.add(dropped, self.records.freeing.left(now));
+        }
         if connection.is_over() {
             return self.vacate(index);
         }

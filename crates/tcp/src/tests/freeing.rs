@@ -159,3 +159,38 @@ fn a_connection_that_ends_with_chunks_that_are_not_freed_gives_all_memory_back()
         }
     }
 }
+
+#[test]
+fn connections_that_end_at_one_moment_free_a_bounded_number_of_chunks() {
+    for v6 in [false, true] {
+        let (mut peer, all) = senders(v6, 4);
+        let free = |peer: &Peer| peer.host.pool.available().small;
+        let before = free(&peer);
+        for (sender, is_ours) in all.iter().zip([false, true, false, true]) {
+            (peer.peer_port, peer.iss) = (sender.peer_port, sender.iss);
+            match is_ours {
+                false => _ = peer.give(put(R, 1, 0)),
+                true => {
+                    let now = peer.now;
+                    let (tcp, lend) = peer.host.lend(now);
+                    tcp.abort(&lend, sender.id).unwrap();
+                    peer.with(|_, _| ());
+                }
+            }
+        }
+        assert_eq!(peer.host.tcp.memory_held(), 0, "{v6}: it is no connection's any more");
+        let freed = free(&peer) - before;
+        assert!((1..=TCP_CHUNKS_FREED_MAX as usize).contains(&freed), "{v6}: {freed} chunks");
+        // Timed work, which is due at once, frees the rest at its price.
+        let mut calls = 0;
+        while peer.host.tcp.deadline().is_some_and(|at| at <= peer.now) {
+            let (now, had) = (peer.now, free(&peer));
+            let units = work(&mut peer, now, 16);
+            let freed = free(&peer) - had;
+            assert!(freed <= 8 * 16 && freed <= 16 * units as usize, "{freed} for {units}");
+            calls += 1;
+        }
+        assert_eq!(free(&peer) - before, all.len() * CHUNKS, "{v6}");
+        assert!(calls >= (all.len() * CHUNKS - TCP_CHUNKS_FREED_MAX as usize) / (8 * 16));
+    }
+}
