@@ -394,8 +394,8 @@ pub const TCP_RECORDS_FLOW: usize = 4096;
 pub const TCP_RECORDS_RESERVE_DIVISOR: usize = 8;
 /// Records that the SACK blocks of one ACK may visit.
 pub const TCP_SACK_STEPS: u32 = 256;
-/// Chunks of acknowledged data that the ACKs of one turn free: twice as many as connections send
-/// packets in one. The rest is timed work.
+/// Small chunks of acknowledged data that the ACKs of one turn free: twice as many as connections
+/// send packets in one. The rest is timed work.
 pub const TCP_CHUNKS_FREED_MAX: u32 = 256;
 /// TCP connections of one shard, TIME-WAIT apart.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;

@@ -4,10 +4,13 @@
 //! core had last. Acknowledgments of one moment (a turn) free [`TCP_CHUNKS_FREED_MAX`] of them, of
 //! all connections together; what is left is freed by later ones, and by the connection's timer
 //! at the price of timed work (`timeouts.rs`). Until then it is held, and accounted for as such.
+//! Larger chunks ([`SMALL_CHUNK_BYTES`]) are freed at once: sending their bytes cost far more.
 
 use floodwall_base::Instant;
 use floodwall_base::limits::TCP_CHUNKS_FREED_MAX;
 
+/// Chunks of fewer bytes are counted.
+pub(crate) const SMALL_CHUNK_BYTES: u32 = 1024;
 /// Chunks that a connection's timer frees when it is due.
 const FREED_BY_TIMER: u32 = 128;
 /// Of so many chunks each costs a unit of timed work.

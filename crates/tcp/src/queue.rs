@@ -17,6 +17,8 @@ use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_checksum::{InternetSum, copy_sum};
 use floodwall_packet::{Class, PacketBuf, PacketQueue, Pool};
 
+use crate::chunk_budget::SMALL_CHUNK_BYTES;
+
 /// Maximum number of chunks that one segment borrows: its headers need one or two chunks more.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
@@ -319,14 +321,15 @@ impl<const OWN: bool> ByteQueue<OWN> {
         is_all
     }
 
-    /// Removes the `n` oldest bytes, of at most `most` chunks, which is what is left of it after.
+    /// Removes the `n` oldest bytes, of at most `most` small chunks ([`SMALL_CHUNK_BYTES`]), which
+    /// is what is left of it after.
     pub(crate) fn consume(&mut self, mut n: u32, most: &mut u32) {
         while n > 0
             && *most > 0
             && let Some(mut chunk) = self.pop()
         {
-            *most -= 1;
             let len = chunk.len() as u32;
+            *most -= u32::from(len < SMALL_CHUNK_BYTES);
             if n < len {
                 chunk.trim_front(n as usize);
                 self.push_front(chunk);
@@ -490,5 +493,27 @@ impl<const OWN: bool> ByteQueue<OWN> {
         let Self { mut list, newest, .. } = core::mem::take(self);
         newest.into_iter().for_each(|chunk| list.push_back(chunk));
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::PoolConfig;
+
+    use super::*;
+
+    #[test]
+    fn of_small_chunks_a_bounded_number_is_freed_and_of_full_segments_all() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let (small, full) = (SMALL_CHUNK_BYTES as usize - 1, SMALL_CHUNK_BYTES as usize);
+        for (len, freed) in [(1, 4), (small, 4), (full, 10), (1448, 10)] {
+            let mut queue = ByteQueue::<true>::new();
+            (0..10).for_each(|_| queue.push(pool.packet_from(&vec![7; len]).unwrap()));
+            let all = queue.len();
+            let mut most = 4;
+            queue.consume(all, &mut most);
+            assert_eq!(all - queue.len(), freed * len as u32, "chunks of {len}");
+            assert_eq!(most, if freed == 4 { 0 } else { 4 });
+        }
     }
 }
