@@ -20,7 +20,7 @@ pub(crate) mod wall_clock;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::num::NonZeroU8;
 
-use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
+use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
@@ -31,7 +31,7 @@ use floodwall_wire::{Dscp, Ecn, IpProtocol};
 
 use crate::ip::addr_pair::AddrPair;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
+use crate::ip::outgoing_packet::OutgoingPacket;
 use crate::parts::BurstState;
 use crate::round_context::RoundContext;
 use crate::sockets::{Sockets, scope_of};
@@ -80,8 +80,8 @@ impl Stack {
         (ends, zone): (AddrPair<A>, Option<IfIndex>),
         segment: OutgoingSegment,
     ) {
-        let path = self.tcp_path(cx, ends.dst_addr, zone);
-        self.tcp_output_one(cx, (ends, zone), path, segment);
+        let way = self.tcp_way(cx, ends.dst_addr, zone);
+        self.tcp_output_one(cx, (ends, zone), way, segment);
     }
 
     /// The same of a flow of either family.
@@ -159,11 +159,10 @@ impl Stack {
         rest: &mut PacketList,
     ) {
         let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
-        let path = self.tcp_path(cx, ends.dst_addr, zone);
-        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let way = self.tcp_way(cx, ends.dst_addr, zone);
         let Some(tcp) = &mut self.tcp else { return };
-        if let Some(segment) = tcp.set.transmit_on(&mut lend!(self, cx), mtu, most, rest) {
-            self.tcp_output_on(cx, (ends, zone), path, segment, rest);
+        if let Some(segment) = tcp.set.transmit_on(&mut lend!(self, cx), way.mtu, most, rest) {
+            self.tcp_output_on(cx, (ends, zone), way, segment, rest);
         }
     }
 
@@ -176,21 +175,20 @@ impl Stack {
         bytes: &[u8],
     ) -> Result<usize, SendError> {
         let zone = (zone != IfIndex::default()).then_some(zone);
-        let path = self.tcp_path(cx, ends.dst_addr, zone);
-        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let way = self.tcp_way(cx, ends.dst_addr, zone);
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
         let index = id.index() as u32;
-        let is_taken = match tcp.set.write_at_once(&mut lend!(self, cx), index, bytes, mtu) {
+        let is_taken = match tcp.set.write_at_once(&mut lend!(self, cx), index, bytes, way.mtu) {
             WrittenAtOnce::Segment(segment) => {
-                self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
+                self.tcp_output_on(cx, (ends, zone), way, segment, &mut PacketList::new());
                 return Ok(bytes.len());
             }
             other => matches!(other, WrittenAtOnce::Unbuilt),
         };
-        let write = (false, is_taken, mtu);
+        let write = (false, is_taken, way.mtu);
         let (sent, segment) = tcp.set.write_pending(&mut lend!(self, cx), index, bytes, write);
         if let Some(segment) = segment {
-            self.tcp_output_one(cx, (ends, zone), path, segment);
+            self.tcp_output_one(cx, (ends, zone), way, segment);
         }
         sent
     }
@@ -205,15 +203,14 @@ impl Stack {
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let zone = (to.zone != IfIndex::default()).then_some(to.zone);
-        let path = self.tcp_path(cx, dst_addr, zone);
-        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let way = self.tcp_way(cx, dst_addr, zone);
         let tcp = self.tcp.as_mut().ok_or(TcpError::Off)?;
-        let (id, syn) = tcp.set.connect_now(&mut lend!(self, cx), to, settings, owner, mtu)?;
+        let (id, syn) = tcp.set.connect_now(&mut lend!(self, cx), to, settings, owner, way.mtu)?;
         if let Some(syn) = syn
             && let Some(src_addr) = A::from_ip(to.local.ip().to_canonical())
         {
             let ends = (AddrPair { src_addr, dst_addr }, zone);
-            self.tcp_output_one(cx, ends, path, syn);
+            self.tcp_output_one(cx, ends, way, syn);
         }
         Ok(id)
     }
@@ -226,11 +223,10 @@ impl Stack {
         (ends, zone): (AddrPair<A>, IfIndex),
     ) -> Result<(), StaleHandle> {
         let zone = (zone != IfIndex::default()).then_some(zone);
-        let path = self.tcp_path(cx, ends.dst_addr, zone);
-        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let way = self.tcp_way(cx, ends.dst_addr, zone);
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
-        if let Some(segment) = tcp.set.close_now(&mut lend!(self, cx), id, mtu)? {
-            self.tcp_output_one(cx, (ends, zone), path, segment);
+        if let Some(segment) = tcp.set.close_now(&mut lend!(self, cx), id, way.mtu)? {
+            self.tcp_output_one(cx, (ends, zone), way, segment);
         }
         Ok(())
     }
@@ -265,13 +261,13 @@ impl Stack {
         rest: &mut PacketList,
     ) {
         let zone = Some(transmit.zone).filter(|zone| *zone != IfIndex::default());
-        let path = self.tcp_path(cx, dst_addr, zone);
+        let way = self.tcp_way(cx, dst_addr, zone);
         let Transmit { packet, hop_limit, traffic_class, ecn_capable, fragmentable, .. } = transmit;
         let hop_limit = hop_limit.and_then(NonZeroU8::new);
         let marks = SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable };
         let segment = OutgoingSegment { packet, marks };
         let ends = AddrPair { src_addr, dst_addr };
-        self.tcp_output_on(cx, (ends, zone), path, segment, rest);
+        self.tcp_output_on(cx, (ends, zone), way, segment, rest);
     }
 
     /// Sends one segment: one body for all but what a write sends at once.
@@ -280,10 +276,10 @@ impl Stack {
         &mut self,
         cx: &mut RoundContext<'_>,
         ends: (AddrPair<A>, Option<IfIndex>),
-        path: Result<OutputPath<A>, DropReason>,
+        way: SegmentWay,
         segment: OutgoingSegment,
     ) {
-        self.tcp_output_on(cx, ends, path, segment, &mut PacketList::new());
+        self.tcp_output_on(cx, ends, way, segment, &mut PacketList::new());
     }
 
     /// Sends segments on the path of their destination.
@@ -292,33 +288,32 @@ impl Stack {
         &mut self,
         cx: &mut RoundContext<'_>,
         (ends, zone): (AddrPair<A>, Option<IfIndex>),
-        path: Result<OutputPath<A>, DropReason>,
+        way: SegmentWay,
         segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
         let OutgoingSegment { mut packet, marks } = segment;
         if rest.is_empty() {
-            packet = match self.tcp_depart_as_before(cx, (&ends, zone), path, packet, &marks) {
+            packet = match self.tcp_depart_as_before(cx, (&ends, zone), way, packet, &marks) {
                 Ok(()) => return,
                 Err(packet) => packet,
             };
         }
         let segment = OutgoingSegment { packet, marks };
-        self.tcp_output_anew(cx, (ends, zone), path, segment, rest);
+        self.tcp_output_anew(cx, (ends, zone), segment, rest);
     }
 
-    /// The same with headers that are made for them.
+    /// The same with headers that are made for them, on the path that is looked up for that.
     #[inline(never)]
     fn tcp_output_anew<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
         (ends, zone): (AddrPair<A>, Option<IfIndex>),
-        path: Result<OutputPath<A>, DropReason>,
         segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
         let OutgoingSegment { packet, marks } = segment;
-        let path = match path {
+        let path = match self.tcp_path(cx, ends.dst_addr, zone) {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
@@ -371,14 +366,16 @@ impl Stack {
         &mut self,
         cx: &mut RoundContext<'_>,
         (ends, zone): (&AddrPair<A>, Option<IfIndex>),
-        path: Result<OutputPath<A>, DropReason>,
+        way: SegmentWay,
         packet: PacketBuf,
         marks: &SegmentMarks,
     ) -> Result<(), PacketBuf> {
         let (len, total) = (packet.len(), packet.len() + A::HEADER_LEN);
-        let fits = matches!(path, Ok(OutputPath::Via { mtu, .. }) if total <= mtu as usize);
-        let heads = path.ok().and_then(|_| self.sockets.path_cache.heads(ends, zone, marks));
-        let Some(heads) = heads.filter(|_| fits) else { return Err(packet) };
+        if total > way.largest as usize {
+            return Err(packet);
+        }
+        let heads = self.sockets.path_cache.heads(ends, zone, marks);
+        let Some(heads) = heads else { return Err(packet) };
         let (heads_len, mut packet) = (heads.headers.len(), packet);
         if let Some(front) = packet.prepend(heads_len) {
             heads.headers.write(front, len);
@@ -485,6 +482,7 @@ impl Stack {
 pub(crate) use lend;
 
 use self::burst_heads::BurstHeads;
+use self::path_mtu::SegmentWay;
 
 /// TCP, for applications on the same core.
 impl Sockets<'_> {

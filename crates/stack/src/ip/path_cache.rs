@@ -267,9 +267,33 @@ impl PathCache {
         zone: Option<IfIndex>,
         now: Instant,
     ) -> Option<OutputPath<A>> {
+        self.last_resolved(dst_addr, zone, now).map(|way| way.path)
+    }
+
+    /// The MTU of the path of [`PathCache::last`], where that leads out of an interface.
+    #[inline(always)]
+    pub(crate) fn last_mtu<A: LastPath>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<u32> {
+        match self.last_resolved(dst_addr, zone, now)?.path {
+            OutputPath::Via { mtu, .. } => Some(mtu),
+            OutputPath::Local => None,
+        }
+    }
+
+    #[inline(always)]
+    fn last_resolved<A: LastPath>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<&ResolvedPath<A>> {
         let way = A::last_way(self).as_ref()?;
         let good = way.generation == self.generation && now < way.until;
-        (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
+        (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way)
     }
 
     /// Remembers where a destination leads: to a neighbour, unless the link has none.
@@ -408,9 +432,12 @@ mod tests {
         let mut paths = PathCache::new(0);
         let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
         let path = OutputPath::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
-        assert_eq!(paths.last(to, zone, now), None);
+        assert_eq!((paths.last(to, zone, now), paths.last_mtu(to, zone, now)), (None, None));
+        paths.note_last((to, zone), OutputPath::Local, true, now);
+        assert_eq!(paths.last_mtu(to, zone, now), None, "nothing leaves to this host itself");
         paths.note_last((to, zone), path, true, now);
         assert_eq!(paths.last(to, zone, now), Some(path));
+        assert_eq!(paths.last_mtu(to, zone, now), Some(1500));
         assert_eq!(paths.last_source(to, zone), None);
         paths.note_source((other, zone), other);
         assert_eq!(paths.last_source(to, zone), None, "of another destination");
@@ -426,7 +453,7 @@ mod tests {
         assert_eq!(paths.last(to, zone, now + PATH_LIFETIME), Some(path));
         assert_eq!(paths.last(to, zone, now + LINK_PATH_LIFETIME), None);
         paths.forget();
-        assert_eq!(paths.last(to, zone, now), None);
+        assert_eq!((paths.last(to, zone, now), paths.last_mtu(to, zone, now)), (None, None));
         assert_eq!(paths.last_source(to, zone), None, "something has changed");
         paths.note_last((to, zone), path, true, now);
         assert_eq!(paths.last_source(to, zone), None, "of a path that was looked up again");

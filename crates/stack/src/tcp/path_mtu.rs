@@ -19,7 +19,44 @@ use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
+/// What a segment has to know of its path: mostly that of the one before, which is not copied.
+#[derive(Clone, Copy)]
+pub(super) struct SegmentWay {
+    /// The path MTU that its connection follows; `None` where it is not known.
+    pub(super) mtu: Option<u32>,
+    /// The largest packet that leaves with the headers of the one before; 0 where none does.
+    pub(super) largest: u32,
+}
+
 impl Stack {
+    /// What a segment to a destination has to know of its path, which is [`Stack::tcp_path`]'s.
+    #[inline]
+    pub(super) fn tcp_way<A: IpFamily>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+    ) -> SegmentWay {
+        match self.sockets.path_cache.last_mtu(dst_addr, zone, cx.now) {
+            Some(mtu) => SegmentWay { mtu: (!self.is_behind()).then_some(mtu), largest: mtu },
+            None => self.tcp_other_way(cx, dst_addr, zone),
+        }
+    }
+
+    /// The same where the one before went elsewhere, or to this host itself.
+    #[inline(never)]
+    fn tcp_other_way<A: IpFamily>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+    ) -> SegmentWay {
+        let path = self.tcp_path(cx, dst_addr, zone).ok();
+        let mtu = path.and_then(|path| self.path_mtu(path));
+        let largest = if let Some(OutputPath::Via { mtu, .. }) = path { mtu } else { 0 };
+        SegmentWay { mtu, largest }
+    }
+
     /// Where a segment goes: mostly where the one before went.
     #[inline]
     pub(super) fn tcp_path<A: IpFamily>(
@@ -50,7 +87,7 @@ impl Stack {
     /// The MTU of a path, with what was learnt of the destination; `None` where this shard's tables
     /// are behind.
     #[inline]
-    pub(super) fn path_mtu<A: IpFamily>(&self, path: OutputPath<A>) -> Option<u32> {
+    fn path_mtu<A: IpFamily>(&self, path: OutputPath<A>) -> Option<u32> {
         match path {
             OutputPath::Via { mtu, .. } => (!self.is_behind()).then_some(mtu),
             OutputPath::Local => self.interfaces.first().map(|loopback| loopback.mtu),
