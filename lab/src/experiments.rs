@@ -8,6 +8,7 @@ use crate::progress::Progress;
 mod account;
 mod namespace;
 mod service;
+mod stalls;
 mod stamps;
 
 pub mod fib_gc;

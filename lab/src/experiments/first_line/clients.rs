@@ -15,30 +15,39 @@ use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
 use crate::error::LabError;
+use crate::experiments::stalls::Stalls;
 
 /// What is sent.
 const LINE: &[u8; 32] = b"a line that is to come back here";
 /// Events that are looked at together.
 const EVENTS: usize = 64;
 
-/// What became of the calls.
+/// What became of calls, or of questions: when each was due, and after which time it was answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Called {
-    pub(super) calls: usize,
-    /// Times of those that were answered, in order.
-    pub(super) answered: Vec<Duration>,
-}
+pub(super) struct Called(pub(super) Vec<(Instant, Option<Duration>)>);
 
 impl Called {
     /// The answered part.
     pub(super) fn honest(&self) -> f64 {
-        self.answered.len() as f64 / self.calls.max(1) as f64
+        self.answered().count() as f64 / self.0.len().max(1) as f64
     }
 
     /// The time that one of a hundred answered calls exceeds, in milliseconds.
     pub(super) fn p99_millis(&self) -> f64 {
-        let at = (self.answered.len() * 99).div_ceil(100).saturating_sub(1);
-        self.answered.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+        let mut times: Vec<_> = self.answered().collect();
+        times.sort_unstable();
+        let at = (times.len() * 99).div_ceil(100).saturating_sub(1);
+        times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    }
+
+    /// Those that met no stall.
+    pub(super) fn without(mut self, stalls: &Stalls) -> Self {
+        self.0.retain(|(due, _)| !stalls.spoil(*due));
+        self
+    }
+
+    fn answered(&self) -> impl Iterator<Item = Duration> {
+        self.0.iter().filter_map(|(_, time)| *time)
     }
 }
 
@@ -76,7 +85,7 @@ pub(super) fn call(
     let due =
         |number: usize| begin + Duration::from_nanos(number as u64 * 1_000_000_000 / rate.max(1));
     let (mut calls, mut first): (Vec<Call>, usize) = (Vec::with_capacity(count), 0);
-    let mut called = Called { calls: count, answered: Vec::with_capacity(count) };
+    let mut called: Vec<_> = (0..count).map(|number| (due(number), None)).collect();
     while first < count {
         while calls.len() < count && due(calls.len()) <= clock.now() {
             let (number, stream) = (calls.len(), dial(server)?);
@@ -93,8 +102,9 @@ pub(super) fn call(
         for event in events {
             let number = event.data.u64() as usize;
             let Some(call) = calls.get_mut(number) else { continue };
-            if let Some(time) = step(&poll, call, number, &clock).map_err(wrong)? {
-                called.answered.extend((time <= patience).then_some(time));
+            let time = step(&poll, call, number, &clock).map_err(wrong)?;
+            if let Some((_, answered)) = called.get_mut(number) {
+                *answered = answered.or(time.filter(|time| *time <= patience));
             }
         }
         let now = clock.now();
@@ -106,8 +116,7 @@ pub(super) fn call(
             first += 1;
         }
     }
-    called.answered.sort_unstable();
-    Ok(called)
+    Ok(Called(called))
 }
 
 /// Something has happened to a call; its time, where the line has come back.

@@ -13,6 +13,7 @@ use std::thread;
 use floodwall_base::Instant;
 use floodwall_dispatch::Clock;
 
+use super::clients::Called;
 use super::trials::wrong;
 use crate::error::LabError;
 
@@ -24,6 +25,9 @@ const ASKED_RATE: u64 = 1000;
 const PAUSE: Duration = Duration::from_micros(500);
 /// Datagrams that a server answers before it looks after something else.
 const ANSWERED_MAX: usize = 256;
+
+/// When a question was asked, and after which time it was answered.
+type Asked = (Instant, Option<Duration>);
 
 /// Sockets of the clients, and the host that they ask.
 pub(super) struct Questions {
@@ -39,24 +43,23 @@ impl Questions {
         Ok(Self { sockets: sockets.collect::<Result<_, _>>()?, host, ports })
     }
 
-    /// Asks for so long; the part of the questions that was answered in time.
-    pub(super) fn ask(&self, length: Duration, patience: Duration) -> f64 {
+    /// Asks for so long; which questions were answered in time.
+    pub(super) fn ask(&self, length: Duration, patience: Duration) -> Called {
         let count = length.as_millis() as u64 * ASKED_RATE / 1000;
         let clock = Clock::new();
         let (begun, mut asked) = (clock.now(), Vec::with_capacity(count as usize));
-        let mut answered = vec![false; count as usize];
         while clock.now() < begun + length + patience {
             let passed = (clock.now() - begun).as_nanos() as u64;
             let due = (passed * ASKED_RATE / 1_000_000_000 + 1).min(count);
             while (asked.len() as u64) < due {
                 let number = asked.len();
-                asked.push(clock.now());
+                asked.push((clock.now(), None));
                 self.send(number);
             }
-            self.read(&asked, &mut answered, patience, &clock);
+            self.read(&mut asked, patience, &clock);
             thread::sleep(PAUSE);
         }
-        answered.iter().filter(|answered| **answered).count() as f64 / count.max(1) as f64
+        Called(asked)
     }
 
     fn send(&self, number: usize) {
@@ -68,13 +71,14 @@ impl Questions {
         }
     }
 
-    fn read(&self, asked: &[Instant], answered: &mut [bool], patience: Duration, clock: &Clock) {
+    fn read(&self, asked: &mut [Asked], patience: Duration, clock: &Clock) {
         for socket in &self.sockets {
             let mut room = [0; 8];
             while socket.recv(&mut room).is_ok_and(|len| len == room.len()) {
                 let number = u64::from_be_bytes(room) as usize;
-                if let Some((at, answered)) = asked.get(number).zip(answered.get_mut(number)) {
-                    *answered |= clock.now() - *at < patience;
+                if let Some((at, answered)) = asked.get_mut(number) {
+                    let time = clock.now() - *at;
+                    *answered = answered.or((time < patience).then_some(time));
                 }
             }
         }

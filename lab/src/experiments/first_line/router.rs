@@ -26,6 +26,7 @@ use super::victims::{self, Running, Victim};
 use super::{TrialCase, Work, clients};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
+use crate::experiments::stalls;
 
 /// The router's other interface, and the host's.
 const RIGHT: &str = "fwlab3";
@@ -228,7 +229,7 @@ fn near(
     let flows = Questions::new(addr(CLIENTS, case.six)?, addr(HOSTS, case.six)?, ports)?;
     // Its addresses are tentative for some seconds (RFC 4862, RFC 5227).
     let mut tries = 0..TRIES_MAX;
-    if !tries.any(|_| flows.ask(ONE_TRY, ONE_TRY) > PASSES) {
+    if !tries.any(|_| flows.ask(ONE_TRY, ONE_TRY).honest() > PASSES) {
         return Err(wrong(format!("the router ({}) passes nothing", case.victim.name())));
     }
     // The router knows both addresses of the host before the flood: what is judged is forwarding,
@@ -242,12 +243,17 @@ fn near(
     thread::sleep(work.rises());
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
     let before = Moment::now(stand.flooded)?;
-    let (called, kept) = thread::scope(|scope| {
-        let asking = scope.spawn(|| flows.ask(length, patience));
-        let called = clients::call(newcomers, (work.calls, work.hold.honest_rate), patience);
-        (called, asking.join().unwrap_or(0.0))
-    });
+    let ((called, kept), stalls) =
+        stalls::beside(work.watched(&[stand.outside, stand.flooded]), || {
+            thread::scope(|scope| {
+                let asking = scope.spawn(|| flows.ask(length, patience));
+                let called =
+                    clients::call(newcomers, (work.calls, work.hold.honest_rate), patience);
+                (called, asking.join().unwrap_or_default())
+            })
+        });
     let after = Moment::now(stand.flooded)?;
     drop(flooding);
-    Ok(Trial { flows: Some(kept), ..Trial::of(case, &called?, &before.until(&after)) })
+    let kept = kept.without(&stalls).honest();
+    Ok(Trial { flows: Some(kept), ..Trial::of(case, called?, &before.until(&after), &stalls) })
 }

@@ -3,6 +3,8 @@
 //! Called by `first_line.rs` at the end of a run. Invariant: every number named by a claim is set
 //! here, and only from what was measured.
 
+use core::time::Duration;
+
 use super::trials::{Results, Trial};
 use super::victims::Victim;
 use super::{Flood, TrialCase};
@@ -26,6 +28,11 @@ pub(super) fn measured(results: &Results, only_works: bool) -> Measured {
         set("offered-pps", trial.offered);
         set("arrived-pps", trial.arrived);
         set("idle", trial.idle);
+        set("spoilt", trial.spoilt);
+        set("honest-of-all", trial.honest_of_all);
+        if let Some(stalled) = trial.stalled {
+            set("stalled-ms", stalled.as_secs_f64() * 1e3);
+        }
         if let Some(kernel) = results.kernel_beside(trial) {
             set("over-kernel", trial.honest - kernel.honest);
             if let (Some(ours), Some(theirs)) = (trial.flows, kernel.flows) {
@@ -60,6 +67,10 @@ pub(super) fn measured(results: &Results, only_works: bool) -> Measured {
         measured.plots.extend(results.plots(flood));
     }
     measured
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
 fn percent(part: f64) -> String {
@@ -138,6 +149,9 @@ impl Results {
             "honest",
             "p99",
             "idle",
+            "stalled",
+            "spoilt",
+            "of all",
         ];
         if flood.is_transit() {
             columns.push("flows");
@@ -157,6 +171,9 @@ impl Results {
                 percent(trial.honest),
                 format!("{:.1} ms", trial.p99_millis),
                 percent(trial.idle),
+                trial.stalled.map_or_else(|| "-".to_owned(), millis),
+                percent(trial.spoilt),
+                percent(trial.honest_of_all),
             ];
             let datagrams = trial.datagrams.map(|them| [them.same_port, them.other_port]);
             let more = trial.flows.into_iter().chain(datagrams.into_iter().flatten());
@@ -166,7 +183,10 @@ impl Results {
             Some(why) => format!("not measured: {why}"),
             None => format!(
                 "medians of {} turns, all victims in turns; what did not arrive found the veth's \
-                 ring full; idle is the victim's core",
+                 ring full; idle is the victim's core; stalled is how long the machine did \
+                 not run one of the two cores, at most in a turn; spoilt is the part of the calls \
+                 and questions from 2 ms before such a stall to 10 ms after it: not judged, of no \
+                 victim, but in what is answered of all",
                 self.rounds
             ),
         };
@@ -197,7 +217,6 @@ impl Results {
         let mut table = Table::new(title, &columns);
         for trial in self.trials.iter().filter(|trial| trial.case.flood == flood) {
             let Some(stamps) = &trial.stamps else { continue };
-            let millis = |gap: core::time::Duration| format!("{:.2} ms", gap.as_secs_f64() * 1e3);
             table.row([
                 trial.case.victim.name().to_owned(),
                 family(trial.case.six).to_owned(),

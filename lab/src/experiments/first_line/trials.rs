@@ -25,6 +25,7 @@ use super::victims::{self, Running, Victim};
 use super::{Flood, TrialCase, Work};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
+use crate::experiments::stalls::{self, Stalls};
 use crate::experiments::stamps::Stamps;
 use crate::progress::Progress;
 
@@ -63,6 +64,11 @@ pub(super) struct Trial {
     pub(super) arrived: f64,
     /// The idle part of the victim's core.
     pub(super) idle: f64,
+    /// How long cores stood still meanwhile, both together, where it is known (`stalls.rs`).
+    pub(super) stalled: Option<Duration>,
+    /// Which part of the calls met that and is not judged, and the answered part of all.
+    pub(super) spoilt: f64,
+    pub(super) honest_of_all: f64,
     /// What the program on that core had, where there was one.
     pub(super) stamps: Option<Stamps>,
     /// Of a router: the answered part of the questions in flows that were there before.
@@ -248,19 +254,23 @@ impl Stand {
         }
         thread::sleep(rises / 2);
         let before = Moment::now(self.flooded)?;
-        let (called, stamps, datagrams) = thread::scope(|scope| {
-            let asking =
-                case.flood.has_datagrams().then(|| scope.spawn(|| ask(work, &case, server)));
-            let (called, stamps) =
-                self.call(work, SocketAddr::new(server, SYN_PORT), case.shares)?;
-            let datagrams = asking.map(|asking| {
-                asking.join().unwrap_or_else(|_| Err(wrong("the asking clients panicked")))
-            });
-            Ok::<_, LabError>((called, stamps, datagrams.transpose()?))
-        })?;
+        let (outcome, stalls) = stalls::beside(work.watched(&[self.outside, self.flooded]), || {
+            thread::scope(|scope| {
+                let asking =
+                    case.flood.has_datagrams().then(|| scope.spawn(|| ask(work, &case, server)));
+                let (called, stamps) =
+                    self.call(work, SocketAddr::new(server, SYN_PORT), case.shares)?;
+                let asked = asking.map(|asking| {
+                    asking.join().unwrap_or_else(|_| Err(wrong("the asking clients panicked")))
+                });
+                Ok::<_, LabError>((called, stamps, asked.transpose()?))
+            })
+        });
+        let (called, stamps, asked) = outcome?;
         let after = Moment::now(self.flooded)?;
         drop(flooding);
-        Ok(Trial { stamps, datagrams, ..Trial::of(case, &called, &before.until(&after)) })
+        let datagrams = asked.map(|asked| Datagrams::of(asked, &stalls));
+        Ok(Trial { stamps, datagrams, ..Trial::of(case, called, &before.until(&after), &stalls) })
     }
 
     /// The generators: one for each kind of packet, of the same rate.
@@ -337,8 +347,8 @@ fn until_it_stands(work: &Work<'_>, case: &TrialCase, server: SocketAddr) -> Res
     Ok(())
 }
 
-/// Asks in datagrams at both ports, for as long as the honest calls take.
-fn ask(work: &Work<'_>, case: &TrialCase, server: IpAddr) -> Result<Datagrams, LabError> {
+/// Asks in datagrams at both ports, the flooded one first, for as long as the honest calls take.
+fn ask(work: &Work<'_>, case: &TrialCase, server: IpAddr) -> Result<[Called; 2], LabError> {
     let client = CLIENTS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
     let client: IpAddr = client.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
@@ -348,9 +358,9 @@ fn ask(work: &Work<'_>, case: &TrialCase, server: IpAddr) -> Result<Datagrams, L
     let (same, other) = (same?, other?);
     thread::scope(|scope| {
         let same = scope.spawn(|| same.ask(length, patience));
-        let other_port = other.ask(length, patience);
-        let same_port = same.join().map_err(|_| wrong("the asking clients panicked"))?;
-        Ok(Datagrams { same_port, other_port })
+        let other = other.ask(length, patience);
+        let same = same.join().map_err(|_| wrong("the asking clients panicked"))?;
+        Ok([same, other])
     })
 }
 
@@ -480,7 +490,9 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Trial {
-    pub(super) fn of(case: TrialCase, called: &Called, between: &Between) -> Self {
+    pub(super) fn of(case: TrialCase, called: Called, between: &Between, stalls: &Stalls) -> Self {
+        let (all, honest_of_all) = (called.0.len(), called.honest());
+        let called = called.without(stalls);
         Self {
             case,
             honest: called.honest(),
@@ -488,6 +500,9 @@ impl Trial {
             offered: between.offered,
             arrived: between.arrived,
             idle: between.idle,
+            stalled: stalls.sum(),
+            honest_of_all,
+            spoilt: 1.0 - called.0.len() as f64 / all.max(1) as f64,
             stamps: None,
             flows: None,
             datagrams: None,
@@ -503,6 +518,9 @@ impl Trial {
             offered: of(|trial| trial.offered),
             arrived: of(|trial| trial.arrived),
             idle: of(|trial| trial.idle),
+            spoilt: of(|trial| trial.spoilt),
+            honest_of_all: of(|trial| trial.honest_of_all),
+            stalled: trials.iter().map(|trial| trial.stalled).max().flatten(),
             flows: trials
                 .iter()
                 .all(|trial| trial.flows.is_some())
@@ -515,6 +533,12 @@ impl Trial {
 }
 
 impl Datagrams {
+    /// Of the questions at both ports that met no stall.
+    fn of(asked: [Called; 2], stalls: &Stalls) -> Self {
+        let [same_port, other_port] = asked.map(|asked| asked.without(stalls).honest());
+        Self { same_port, other_port }
+    }
+
     fn middle(all: impl Iterator<Item = Self>) -> Option<Self> {
         let all: Vec<Self> = all.collect();
         let of = |what: fn(&Self) -> f64| median(all.iter().map(what));

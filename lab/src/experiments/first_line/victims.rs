@@ -261,11 +261,7 @@ pub(super) fn thread_half(name: &str, core: usize, nice: i32) -> Result<(), LabE
 /// two thirds of the answers found the veth's ring of 256 full.
 pub(super) fn put_first(name: &str) -> Result<(), LabError> {
     for thread in half_threads(name)? {
-        let thread = thread.as_raw_nonzero();
-        let rank = || namespace::run("chrt", &format!("--fifo --pid 1 {thread}"));
-        // A control group of version 1 may have no time for such threads; the topmost one has.
-        let leave = |_| std::fs::write("/sys/fs/cgroup/cpu/cgroup.procs", thread.to_string());
-        rank().or_else(|said| leave(()).map_err(|_| said).and_then(|()| rank())).map_err(wrong)?;
+        namespace::put_first(thread.as_raw_nonzero().get(), 1).map_err(wrong)?;
     }
     Ok(())
 }
