@@ -183,10 +183,10 @@ impl Results {
             Some(why) => format!("not measured: {why}"),
             None => format!(
                 "medians of {} turns, all victims in turns; what did not arrive found the veth's \
-                 ring full; idle is the victim's core; stalled is how long the machine did \
-                 not run one of the two cores, at most in a turn; spoilt is the part of the calls \
-                 and questions from 2 ms before such a stall to 10 ms after it: not judged, of no \
-                 victim, but in what is answered of all",
+                 ring full; idle is the victim's core; stalled is how long no thread \
+                 could have one of the two cores, at most in a turn; spoilt is the part of the \
+                 calls and questions from 2 ms before such a stall to 10 ms after it: not judged, \
+                 of no victim, but part of what is answered of all",
                 self.rounds
             ),
         };
