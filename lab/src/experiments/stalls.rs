@@ -1,12 +1,12 @@
 //! Stalls: when no thread could have a core, while something is measured beside it.
 //!
 //! Called by `first_line/trials.rs`. A virtual machine's processors stop for milliseconds at a time
-//! where its host has other work, and its count of stolen time need not have that. A ring of 256
+//! where its host has other work, and its count of stolen time need not show it. A ring of 256
 //! packets is full after 1.3 ms at 200,000 packets a second, with any receiver. A thread that
-//! precedes all others wakes on each core every [`STEP`]; what it is late by more than [`LATE`] is a
-//! stall. A system call or kernel thread that cannot be preempted is one, too: where a victim has
-//! such work itself, its stalls are more than those of the others, which the tables show. Where
-//! there is no right to such a thread nothing is known, which is told.
+//! precedes all others wakes on each core every [`STEP`]; what it is late by more than [`LATE`] is
+//! a stall. A system call or kernel thread that cannot be preempted is one, too: where a victim has
+//! such work itself, it has more stalls than the others, which the tables show. Where there is no
+//! right to such a thread nothing is known, which is told.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
