@@ -182,8 +182,11 @@ mod tests {
 
     use floodwall_base::{MacAddr, Randomness};
     use floodwall_packet::{PacketList, Pool, PoolConfig};
+    use floodwall_tcp::SegmentMarks;
+    use floodwall_wire::IpProtocol;
 
     use super::*;
+    use crate::ip::addr_pair::AddrPair;
     use crate::{InterfaceConfig, LinkMedium, StackConfig};
 
     /// Whether the path of a segment to `dst_addr` serves another one after so many milliseconds.
@@ -220,5 +223,53 @@ mod tests {
         assert_eq!(serves(ethernet, 101), [false; 2], "reachability is looked after");
         assert_eq!(serves(LinkMedium::Ip, 999), [true; 2]);
         assert_eq!(serves(LinkMedium::Ip, 1001), [false; 2]);
+    }
+
+    /// What a segment to each destination has to know, asked twice.
+    fn a_way_is_that_of_the_path<A: IpFamily>([ours, neighbor, nowhere]: [A; 3]) {
+        let addresses = vec!["10.0.0.1/24".parse().unwrap(), "fd00::1/64".parse().unwrap()];
+        let medium = LinkMedium::Ip;
+        let interface = InterfaceConfig { medium, addresses, ..InterfaceConfig::default() };
+        let config = StackConfig {
+            interfaces: vec![interface],
+            duplicate_address_detection: false,
+            ..StackConfig::default()
+        };
+        let mut random = Randomness::from_number(1);
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
+        let (now, mut departing) = (Instant::from_nanos(1_000), PacketList::new());
+        let (random, departing) = (&mut random, &mut departing);
+        let mut cx = RoundContext { now, pool: &pool, random, departing, peers: None };
+        let loopback = stack.interfaces[0].mtu;
+        for (dst_addr, mtu, largest) in
+            [(nowhere, None, 0), (ours, Some(loopback), 0), (neighbor, Some(1500), 1500)]
+        {
+            for _ in 0..2 {
+                let way = stack.tcp_way(&cx, dst_addr, None);
+                assert_eq!((way.mtu, way.largest), (mtu, largest), "{dst_addr}");
+            }
+        }
+        // Headers serve a segment that fits, and no other.
+        let (ends, marks) =
+            (AddrPair { src_addr: ours, dst_addr: neighbor }, SegmentMarks::default());
+        let segment = || pool.packet_from(&[7; 32]).unwrap();
+        let departed = A::header(&pool, segment(), ends, IpProtocol::TCP, 64, 0).unwrap();
+        stack.sockets.path_cache.note_heads((&ends, None), marks, &departed, 32);
+        let total = departed.len() as u32;
+        for (largest, leaves) in [(0, false), (total - 1, false), (total, true)] {
+            let way = SegmentWay { mtu: None, largest };
+            let left = stack.tcp_depart_as_before(&mut cx, (&ends, None), way, segment(), &marks);
+            assert_eq!(left.is_ok(), leaves, "{largest}");
+        }
+    }
+
+    #[test]
+    fn a_segment_is_told_of_its_path_and_leaves_with_earlier_headers_where_it_fits() {
+        a_way_is_that_of_the_path(
+            [[10, 0, 0, 1], [10, 0, 0, 2], [192, 0, 2, 1]].map(Ipv4Addr::from),
+        );
+        let v6 = ["fd00::1", "fd00::2", "2001:db8::1"];
+        a_way_is_that_of_the_path(v6.map(|addr| addr.parse::<Ipv6Addr>().unwrap()));
     }
 }
