@@ -239,7 +239,7 @@ fn near(
     if clients::call(newcomers, (1, 1), patience)?.honest() < 1.0 {
         return Err(wrong(format!("the router ({}) passes no newcomer", case.victim.name())));
     }
-    let flooding = victims::flood(&stand.program, &flood_words(&mac, &case))?;
+    let mut flooding = victims::flood(&stand.program, &flood_words((&mac, "xdp"), &case))?;
     thread::sleep(work.rises());
     let length = Duration::from_secs_f64(work.calls as f64 / work.hold.honest_rate.max(1) as f64);
     let before = Moment::now(stand.flooded)?;
@@ -253,6 +253,7 @@ fn near(
             })
         });
     let after = Moment::now(stand.flooded)?;
+    flooding.goes_on()?;
     drop(flooding);
     let kept = kept.without(&stalls).honest();
     Ok(Trial { flows: Some(kept), ..Trial::of(case, called?, &before.until(&after), &stalls) })

@@ -244,7 +244,7 @@ impl Stand {
         let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
         let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
         until_it_stands(work, &case, SocketAddr::new(server, SYN_PORT))?;
-        let flooding = self.flood(&mac, &case)?;
+        let mut flooding = self.flood(&mac, &case)?;
         let rises = work.rises();
         thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
@@ -268,20 +268,23 @@ impl Stand {
         });
         let (called, stamps, asked) = outcome?;
         let after = Moment::now(self.flooded)?;
+        flooding.iter_mut().try_for_each(Running::goes_on)?;
         drop(flooding);
         let datagrams = asked.map(|asked| Datagrams::of(asked, &stalls));
         Ok(Trial { stamps, datagrams, ..Trial::of(case, called, &before.until(&after), &stalls) })
     }
 
-    /// The generators: one for each kind of packet, of the same rate.
+    /// The generators: one for each kind of packet, of the same rate. The first drops what comes
+    /// back, by the one program that the interface takes.
     fn flood(&self, mac: &str, case: &TrialCase) -> Result<Vec<Running>, LabError> {
         let parts = case.flood.parts();
         let planned = case.planned / parts.len().max(1) as u64;
-        let one = |flood: &Flood| {
+        let one = |(number, flood): (usize, &Flood)| {
             let part = TrialCase { flood: *flood, planned, ..*case };
-            victims::flood(&self.program, &flood_words(mac, &part))
+            let device = if number == 0 { "xdp" } else { "packet" };
+            victims::flood(&self.program, &flood_words((mac, device), &part))
         };
-        parts.iter().map(one).collect()
+        parts.iter().enumerate().map(one).collect()
     }
 
     /// The honest calls, and a program on the victim's core meanwhile where it shares that.
@@ -377,7 +380,7 @@ pub(super) fn wait(stop: &Stop) {
 }
 
 /// What the generator is started with.
-pub(super) fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
+pub(super) fn flood_words((mac, device): (&str, &str), case: &TrialCase) -> Vec<String> {
     let TrialCase { flood, six, planned, .. } = *case;
     let (own, to, low, high) = match six {
         false => ("10.77.0.9/24", "10.77.0.2", "11.0.0.0", "95.255.255.255"),
@@ -402,7 +405,7 @@ pub(super) fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
         "--no-answers",
         "--live",
         "--device",
-        &format!("xdp:{VETH_NEAR}"),
+        &format!("{device}:{VETH_NEAR}"),
         "--address",
         own,
         "--peer",

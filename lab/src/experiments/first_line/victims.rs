@@ -89,6 +89,14 @@ impl Running {
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self).map_err(wrong)
     }
+
+    /// Whether it still runs: a flood that has ended floods nothing.
+    pub(super) fn goes_on(&mut self) -> Result<(), LabError> {
+        match self.0.try_wait().map_err(wrong)? {
+            Some(status) => Err(wrong(format!("a generator ended by itself ({status})"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Starts the generator, and says once why the kernel does not make its frames, where it does not.
@@ -102,7 +110,9 @@ pub(super) fn flood(program: &Path, words: &[String]) -> Result<Running, LabErro
         std::thread::spawn(move || {
             for line in BufReader::new(said).lines().map_while(Result::ok) {
                 if line.contains("sent as usual") {
-                    SAID.call_once(|| eprintln!("the flood is made by AF_XDP: {line}"));
+                    SAID.call_once(|| eprintln!("the flood is made in user space: {line}"));
+                } else if line.starts_with("floodwall") {
+                    eprintln!("a generator: {line}");
                 }
             }
         });
