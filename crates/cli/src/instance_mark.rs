@@ -113,6 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "it waits for processes of other tests")]
     fn two_instances_with_one_link_address_on_one_interface_notice_each_other() {
         // Names of this process alone, since tests share a namespace.
         let one = format!("t{}", std::process::id());
@@ -128,10 +129,18 @@ mod tests {
         assert!(notes.len() == 1 && notes[0].contains("uses this interface, too"), "{notes:?}");
         let (_, notes) = InstanceMark::take(&two, mac).expect("legal");
         assert!(notes.len() == 1 && notes[0].contains(&format!("on {one};")), "{notes:?}");
-        // The first ends, however: its mark goes with it.
+        // The first ends, however: its mark goes with it, when no process that another test starts
+        // has a copy of the socket any more: until that is a program of its own.
         drop((mark, other));
-        let (_, notes) = InstanceMark::take(&one, mac).expect("free again");
-        assert_eq!(notes, [""; 0]);
+        let is_free = (0..1000).any(|_| {
+            let taken = InstanceMark::take(&one, mac);
+            let is_free = taken.is_ok_and(|(_, notes)| notes.is_empty());
+            if !is_free {
+                std::thread::sleep(core::time::Duration::from_millis(10));
+            }
+            is_free
+        });
+        assert!(is_free, "free again");
     }
 
     #[test]
