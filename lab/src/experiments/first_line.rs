@@ -7,8 +7,8 @@
 //! Some of them meet the floods a second time, beside a program on their core that only takes
 //! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
 //! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
-//! exchange a line, `honest_rate` a second, in `patience_millis` each; what meets a stall of the
-//! machine is not judged, and told (`stalls.rs`). Real processes and threads
+//! exchange a line, `honest_rate` a second, in `patience_millis` each; all are judged,
+//! and which met a stall of the machine is told (`stalls.rs`). Real processes and threads
 //! in namespaces: needs root, `ip`, `ethtool` and two cores, and is skipped without, with the
 //! reason. Where the system makes a group of each session, or others use the cores, run it in a
 //! control group of its own.

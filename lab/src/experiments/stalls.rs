@@ -5,8 +5,9 @@
 //! packets is full after 1.3 ms at 200,000 packets a second, with any receiver. A thread that
 //! precedes all others wakes on each core every [`STEP`]; what it is late by more than [`LATE`] is
 //! a stall. A system call or kernel thread that cannot be preempted is one, too: where a victim has
-//! such work itself, it has more stalls than the others, which the tables show. Where there is no
-//! right to such a thread nothing is known, which is told.
+//! such work itself, its calls meet it as well, so nothing is excused by a stall: what is answered
+//! outside of stalls only explains a figure. Where there is no right to such a thread nothing is
+//! known, which is told.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 

@@ -255,6 +255,8 @@ fn near(
     let after = Moment::now(stand.flooded)?;
     flooding.goes_on()?;
     drop(flooding);
-    let kept = kept.without(&stalls).honest();
-    Ok(Trial { flows: Some(kept), ..Trial::of(case, called?, &before.until(&after), &stalls) })
+    Ok(Trial {
+        flows: Some(kept.honest()),
+        ..Trial::of(case, called?, &before.until(&after), &stalls)
+    })
 }

@@ -29,7 +29,7 @@ pub(super) fn measured(results: &Results, only_works: bool) -> Measured {
         set("arrived-pps", trial.arrived);
         set("idle", trial.idle);
         set("spoilt", trial.spoilt);
-        set("honest-of-all", trial.honest_of_all);
+        set("honest-outside-stalls", trial.outside_stalls);
         if let Some(stalled) = trial.stalled {
             set("stalled-ms", stalled.as_secs_f64() * 1e3);
         }
@@ -151,7 +151,7 @@ impl Results {
             "idle",
             "stalled",
             "spoilt",
-            "of all",
+            "outside",
         ];
         if flood.is_transit() {
             columns.push("flows");
@@ -173,7 +173,7 @@ impl Results {
                 percent(trial.idle),
                 trial.stalled.map_or_else(|| "-".to_owned(), millis),
                 percent(trial.spoilt),
-                percent(trial.honest_of_all),
+                percent(trial.outside_stalls),
             ];
             let datagrams = trial.datagrams.map(|them| [them.same_port, them.other_port]);
             let more = trial.flows.into_iter().chain(datagrams.into_iter().flatten());
@@ -185,8 +185,8 @@ impl Results {
                 "medians of {} turns, all victims in turns; what did not arrive found the veth's \
                  ring full; idle is the victim's core; stalled is how long no thread \
                  could have one of the two cores, at most in a turn; spoilt is the part of the \
-                 calls and questions from 2 ms before such a stall to 10 ms after it: not judged, \
-                 of no victim, but part of what is answered of all",
+                 calls from 2 ms before such a stall to 10 ms after it, and outside what is \
+                 answered of the others: all calls are judged",
                 self.rounds
             ),
         };

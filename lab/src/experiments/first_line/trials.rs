@@ -66,9 +66,9 @@ pub(super) struct Trial {
     pub(super) idle: f64,
     /// How long cores stood still meanwhile, both together, where it is known (`stalls.rs`).
     pub(super) stalled: Option<Duration>,
-    /// Which part of the calls met that and is not judged, and the answered part of all.
+    /// Which part of the calls met that, and the answered part of the others.
     pub(super) spoilt: f64,
-    pub(super) honest_of_all: f64,
+    pub(super) outside_stalls: f64,
     /// What the program on that core had, where there was one.
     pub(super) stamps: Option<Stamps>,
     /// Of a router: the answered part of the questions in flows that were there before.
@@ -270,7 +270,7 @@ impl Stand {
         let after = Moment::now(self.flooded)?;
         flooding.iter_mut().try_for_each(Running::goes_on)?;
         drop(flooding);
-        let datagrams = asked.map(|asked| Datagrams::of(asked, &stalls));
+        let datagrams = asked.as_ref().map(Datagrams::of);
         Ok(Trial { stamps, datagrams, ..Trial::of(case, called, &before.until(&after), &stalls) })
     }
 
@@ -494,18 +494,18 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 impl Trial {
     pub(super) fn of(case: TrialCase, called: Called, between: &Between, stalls: &Stalls) -> Self {
-        let (all, honest_of_all) = (called.0.len(), called.honest());
-        let called = called.without(stalls);
+        let (all, honest, p99_millis) = (called.0.len(), called.honest(), called.p99_millis());
+        let outside = called.without(stalls);
         Self {
             case,
-            honest: called.honest(),
-            p99_millis: called.p99_millis(),
+            honest,
+            p99_millis,
             offered: between.offered,
             arrived: between.arrived,
             idle: between.idle,
             stalled: stalls.sum(),
-            honest_of_all,
-            spoilt: 1.0 - called.0.len() as f64 / all.max(1) as f64,
+            outside_stalls: outside.honest(),
+            spoilt: 1.0 - outside.0.len() as f64 / all.max(1) as f64,
             stamps: None,
             flows: None,
             datagrams: None,
@@ -522,7 +522,7 @@ impl Trial {
             arrived: of(|trial| trial.arrived),
             idle: of(|trial| trial.idle),
             spoilt: of(|trial| trial.spoilt),
-            honest_of_all: of(|trial| trial.honest_of_all),
+            outside_stalls: of(|trial| trial.outside_stalls),
             stalled: trials.iter().map(|trial| trial.stalled).max().flatten(),
             flows: trials
                 .iter()
@@ -536,9 +536,8 @@ impl Trial {
 }
 
 impl Datagrams {
-    /// Of the questions at both ports that met no stall.
-    fn of(asked: [Called; 2], stalls: &Stalls) -> Self {
-        let [same_port, other_port] = asked.map(|asked| asked.without(stalls).honest());
+    fn of(asked: &[Called; 2]) -> Self {
+        let [same_port, other_port] = asked.each_ref().map(Called::honest);
         Self { same_port, other_port }
     }
 
