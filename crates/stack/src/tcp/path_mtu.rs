@@ -189,23 +189,24 @@ mod tests {
     use crate::ip::addr_pair::AddrPair;
     use crate::{InterfaceConfig, LinkMedium, StackConfig};
 
-    /// Whether the path of a segment to `dst_addr` serves another one after so many milliseconds.
-    fn serves_after<A: IpFamily>(medium: LinkMedium, dst_addr: A, millis: u64) -> bool {
+    /// A host with one interface, and what its rounds are given.
+    fn host(medium: LinkMedium) -> (Stack, Pool, Randomness) {
         let addresses = vec!["10.0.0.1/24".parse().unwrap(), "fd00::1/64".parse().unwrap()];
-        let interface = InterfaceConfig {
-            name: "eth0".into(),
-            medium,
-            addresses,
-            ..InterfaceConfig::default()
-        };
+        let name = "eth0".into();
+        let interface = InterfaceConfig { name, medium, addresses, ..InterfaceConfig::default() };
         let config = StackConfig {
             interfaces: vec![interface],
             duplicate_address_detection: false,
             ..StackConfig::default()
         };
         let mut random = Randomness::from_number(1);
-        let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let mut stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
+        let stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
+        (stack, Pool::new(&PoolConfig::default()).unwrap(), random)
+    }
+
+    /// Whether the path of a segment to `dst_addr` serves another one after so many milliseconds.
+    fn serves_after<A: IpFamily>(medium: LinkMedium, dst_addr: A, millis: u64) -> bool {
+        let (mut stack, pool, mut random) = host(medium);
         let (now, mut departing) = (Instant::from_nanos(1_000), PacketList::new());
         let (random, departing) = (&mut random, &mut departing);
         let cx = RoundContext { now, pool: &pool, random, departing, peers: None };
@@ -227,17 +228,7 @@ mod tests {
 
     /// What a segment to each destination has to know, asked twice.
     fn a_way_is_that_of_the_path<A: IpFamily>([ours, neighbor, nowhere]: [A; 3]) {
-        let addresses = vec!["10.0.0.1/24".parse().unwrap(), "fd00::1/64".parse().unwrap()];
-        let medium = LinkMedium::Ip;
-        let interface = InterfaceConfig { medium, addresses, ..InterfaceConfig::default() };
-        let config = StackConfig {
-            interfaces: vec![interface],
-            duplicate_address_detection: false,
-            ..StackConfig::default()
-        };
-        let mut random = Randomness::from_number(1);
-        let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let mut stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
+        let (mut stack, pool, mut random) = host(LinkMedium::Ip);
         let (now, mut departing) = (Instant::from_nanos(1_000), PacketList::new());
         let (random, departing) = (&mut random, &mut departing);
         let mut cx = RoundContext { now, pool: &pool, random, departing, peers: None };
