@@ -10,11 +10,11 @@ use super::{Plot, Series};
 /// Width of the picture in its own units: at 400 pixels a label is still 10 pixels high.
 const WIDTH: u32 = 560;
 /// Height of title, axes and frame; the legend adds its rows.
-const CHART_HEIGHT: u32 = 330;
-const ROW_HEIGHT: u32 = 22;
-const FONT: u32 = 14;
+const CHART_HEIGHT: u32 = 340;
+const ROW_HEIGHT: u32 = 24;
+const FONT: u32 = 17;
 /// A letter's mean width.
-const LETTER: usize = 7;
+const LETTER: usize = 8;
 /// Markers on a line: more hide it.
 const MARKERS_MAX: usize = 9;
 
@@ -60,13 +60,13 @@ fn paint(plot: &Plot, columns: u32, area: &Area<'_>) -> Result<(), Refusal> {
     let (chart, legend) = area.split_vertically(CHART_HEIGHT);
     let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
     chart.draw(&Text::new(plot.title.clone(), (12, 8), font(FONT + 2)))?;
-    chart.draw(&Text::new(plot.y.clone(), (12, 32), font(FONT)))?;
+    chart.draw(&Text::new(plot.y.clone(), (12, 34), font(FONT)))?;
     let (x, y) = (Scale::up_to(plot.x_max), Scale::up_to(plot.y_max));
     let mut lines = ChartBuilder::on(&chart)
-        .margin_top(54)
+        .margin_top(60)
         .margin_right(24)
-        .set_label_area_size(LabelAreaPosition::Left, 56)
-        .set_label_area_size(LabelAreaPosition::Bottom, 48)
+        .set_label_area_size(LabelAreaPosition::Left, 62)
+        .set_label_area_size(LabelAreaPosition::Bottom, 54)
         .build_cartesian_2d(0.0..x.end, 0.0..y.end)?;
     lines
         .configure_mesh()
