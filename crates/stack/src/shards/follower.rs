@@ -85,6 +85,12 @@ impl Follower {
         self.generation
     }
 
+    /// As if the control shard withheld its tables, or no more.
+    #[cfg(test)]
+    pub(crate) const fn withhold(&mut self, is_withheld: bool) {
+        self.withheld = if is_withheld { super::published::SNAPSHOT_WITHHELD } else { 0 };
+    }
+
     /// The stack that it belonged to is no more: the next one has taken over nothing yet.
     pub(super) fn forget(&mut self) {
         (self.seen, self.generation, self.interfaces_revision) = (0, 0, 0);

@@ -180,13 +180,15 @@ mod tests {
     use core::net::{Ipv4Addr, Ipv6Addr};
     use core::time::Duration;
 
-    use floodwall_base::{MacAddr, Randomness};
+    use floodwall_base::{HashKey, MacAddr, Randomness, Steering};
     use floodwall_packet::{PacketList, Pool, PoolConfig};
+    use floodwall_sync::qsbr::Domain;
     use floodwall_tcp::SegmentMarks;
     use floodwall_wire::IpProtocol;
 
     use super::*;
     use crate::ip::addr_pair::AddrPair;
+    use crate::shards::{Role, seats};
     use crate::{InterfaceConfig, LinkMedium, StackConfig};
 
     /// A host with one interface, and what its rounds are given.
@@ -262,5 +264,37 @@ mod tests {
         );
         let v6 = ["fd00::1", "fd00::2", "2001:db8::1"];
         a_way_is_that_of_the_path(v6.map(|addr| addr.parse::<Ipv6Addr>().unwrap()));
+    }
+
+    /// A follower of a host of two workers.
+    fn follower() -> (Stack, Pool, Randomness) {
+        let (config, steering) = (StackConfig::default(), Steering::new(HashKey::new(1, 2), 2));
+        let mut random = Randomness::from_number(1);
+        let seat = seats(&config, &Domain::new(2), steering, &mut random.secret).pop().unwrap();
+        let stack = Stack::seated(&config, seat, &mut random, Instant::ORIGIN).unwrap();
+        assert!(stack.is_follower());
+        (stack, Pool::new(&PoolConfig::default()).unwrap(), random)
+    }
+
+    fn a_mtu_is_told_unless_it_may_have_changed<A: IpFamily>(dst_addr: A) {
+        let (mut stack, pool, mut random) = follower();
+        let (now, mut departing) = (Instant::from_nanos(1_000), PacketList::new());
+        let (random, departing) = (&mut random, &mut departing);
+        let cx = RoundContext { now, pool: &pool, random, departing, peers: None };
+        let path = OutputPath::Via { iface: IfIndex(1), next_hop: dst_addr, mtu: 1400 };
+        stack.note_path((dst_addr, None), path, now);
+        for (is_behind, mtu) in [(false, Some(1400)), (true, None), (false, Some(1400))] {
+            let Role::Follower(follower) = &mut stack.shard.role else { panic!("it follows") };
+            follower.withhold(is_behind);
+            let way = stack.tcp_way(&cx, dst_addr, None);
+            assert_eq!((way.mtu, way.largest), (mtu, 1400));
+            assert_eq!(stack.path_mtu(path), mtu, "as of a path that is looked up");
+        }
+    }
+
+    #[test]
+    fn connections_are_told_no_mtu_by_a_follower_while_the_control_shard_withholds_its_tables() {
+        a_mtu_is_told_unless_it_may_have_changed(Ipv4Addr::new(10, 0, 0, 2));
+        a_mtu_is_told_unless_it_may_have_changed("fd00::2".parse::<Ipv6Addr>().unwrap());
     }
 }
