@@ -226,6 +226,7 @@ impl<A: LpmFamily> Fib<A> {
     pub(crate) fn release_hop(&mut self, hop: u32) {
         self.hops.release(hop, &mut self.old_hops);
         self.unlinked.extend(self.old_hops.drain(..).map(Old::Hop));
+        self.may_wait = true;
     }
 
     /// Puts a route through an object that has been counted on; the count goes where that fails.
@@ -398,6 +399,7 @@ impl<A: LpmFamily> Fib<A> {
         if record.lifetime != NONE {
             self.expiry.cancel(record.lifetime);
             self.unlinked.push(Old::Lifetime(record.lifetime));
+            self.may_wait = true;
         }
     }
 

@@ -101,6 +101,8 @@ pub struct Fib<A: LpmFamily> {
     shown: Limbo<Retired<ShownTables<A>>>,
     /// Whether something is to be shown.
     pub(crate) dirty: bool,
+    /// Whether [`Fib::publish`] may have something to do: always where [`Fib::waits`].
+    pub(crate) may_wait: bool,
     pub(crate) down: u64,
     /// Records that are still to be looked at since a link went or came.
     pub(crate) sweep: Option<u32>,
@@ -157,6 +159,7 @@ impl<A: LpmFamily> Fib<A> {
             shown: domain
                 .limbo_of("route tables", LimboCaps { items: SHOWN_WAITING, bytes: 1 << 22 }),
             dirty: false,
+            may_wait: false,
             down: 0,
             sweep: None,
             owing: None,
@@ -257,11 +260,19 @@ impl<A: LpmFamily> Fib<A> {
     }
 
     /// Shows readers all that has changed, and takes back the memory that they no longer look at.
-    /// To be called after changes, at the end of a round; costs a few loads where nothing is to be
+    /// To be called after changes, at the end of a round; costs one load where nothing is to be
     /// done. False where it must be called again, because too much waits for readers.
     #[inline]
     pub fn publish(&mut self, now: Instant) -> bool {
-        !self.waits() || self.publish_changes(now)
+        debug_assert!(self.may_wait || !self.waits(), "a change was not marked");
+        !self.may_wait || self.publish_waiting(now)
+    }
+
+    #[inline(never)]
+    fn publish_waiting(&mut self, now: Instant) -> bool {
+        let is_all_shown = !self.waits() || self.publish_changes(now);
+        self.may_wait = self.waits();
+        is_all_shown
     }
 
     fn publish_changes(&mut self, now: Instant) -> bool {
@@ -338,7 +349,7 @@ impl<A: LpmFamily> Fib<A> {
         });
         self.plan = LookupPlan::new(steps.collect());
         self.changed();
-        self.dirty = true;
+        (self.dirty, self.may_wait) = (true, true);
     }
 
     pub(crate) const fn changed(&mut self) {
@@ -361,7 +372,7 @@ impl<A: LpmFamily> Fib<A> {
         let prefixes = self.config.routes_max + self.config.learnt_max;
         let domain = self.domain.clone();
         if self.with_table(table, now, |table, parts| table.make_room(&domain, prefixes, parts))? {
-            self.dirty = true;
+            (self.dirty, self.may_wait) = (true, true);
         }
         Ok(())
     }
@@ -378,7 +389,7 @@ impl<A: LpmFamily> Fib<A> {
             true => Ok(None),
             false => table.grow(&domain, prefixes, parts).map(Some),
         })?;
-        self.dirty |= list.is_some();
+        (self.dirty, self.may_wait) = (self.dirty || list.is_some(), true);
         Ok(list)
     }
 
@@ -418,6 +429,7 @@ impl<A: LpmFamily> Fib<A> {
         now: Instant,
         act: impl FnOnce(&mut RouteTable<A>, &mut TableParts<'_, A>) -> Result<T, RouteError>,
     ) -> Result<T, RouteError> {
+        self.may_wait = true;
         let Self { tables, records, shared, hops, down, dirty, owing, step, units, .. } = self;
         let Some(table) = tables.get_mut(usize::from(at)) else { return Ok(T::default()) };
         let mut parts =

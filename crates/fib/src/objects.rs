@@ -86,6 +86,7 @@ impl<A: LpmFamily> Fib<A> {
         let usable = self.hops.is_usable(id.0, self.down);
         let done = self.hops.replace(id, object, &mut old);
         self.unlinked.extend(old.into_iter().map(Old::Hop));
+        self.may_wait = true;
         done?;
         self.changed();
         if usable != self.hops.is_usable(id.0, self.down) {
@@ -104,6 +105,7 @@ impl<A: LpmFamily> Fib<A> {
         let mut old = Vec::new();
         let done = self.hops.unname(id, &mut old);
         self.unlinked.extend(old.into_iter().map(Old::Hop));
+        self.may_wait = true;
         self.revision = self.revision.wrapping_add(1);
         done
     }
