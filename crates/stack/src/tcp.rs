@@ -180,7 +180,7 @@ impl Stack {
         let index = id.index() as u32;
         let is_taken = match tcp.set.write_at_once(&mut lend!(self, cx), index, bytes, way.mtu) {
             WrittenAtOnce::Segment(segment) => {
-                self.tcp_output_on(cx, (ends, zone), way, segment, &mut PacketList::new());
+                self.tcp_output_alone(cx, (ends, zone), way, segment);
                 return Ok(bytes.len());
             }
             other => matches!(other, WrittenAtOnce::Unbuilt),
@@ -279,7 +279,24 @@ impl Stack {
         way: SegmentWay,
         segment: OutgoingSegment,
     ) {
-        self.tcp_output_on(cx, ends, way, segment, &mut PacketList::new());
+        self.tcp_output_alone(cx, ends, way, segment);
+    }
+
+    /// Sends one segment on the path of its destination, with the headers of the one before where
+    /// that went the same way.
+    #[inline(always)]
+    fn tcp_output_alone<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (ends, zone): (AddrPair<A>, Option<IfIndex>),
+        way: SegmentWay,
+        segment: OutgoingSegment,
+    ) {
+        let OutgoingSegment { packet, marks } = segment;
+        if let Err(packet) = self.tcp_depart_as_before(cx, (&ends, zone), way, packet, &marks) {
+            let segment = OutgoingSegment { packet, marks };
+            self.tcp_output_anew(cx, (ends, zone), segment, &mut PacketList::new());
+        }
     }
 
     /// Sends segments on the path of their destination.
@@ -292,15 +309,10 @@ impl Stack {
         segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
-        let OutgoingSegment { mut packet, marks } = segment;
-        if rest.is_empty() {
-            packet = match self.tcp_depart_as_before(cx, (&ends, zone), way, packet, &marks) {
-                Ok(()) => return,
-                Err(packet) => packet,
-            };
+        match rest.is_empty() {
+            true => self.tcp_output_one(cx, (ends, zone), way, segment),
+            false => self.tcp_output_anew(cx, (ends, zone), segment, rest),
         }
-        let segment = OutgoingSegment { packet, marks };
-        self.tcp_output_anew(cx, (ends, zone), segment, rest);
     }
 
     /// The same with headers that are made for them, on the path that is looked up for that.

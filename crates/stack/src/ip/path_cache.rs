@@ -64,6 +64,8 @@ pub(crate) struct CachedPath {
 /// What goes before a datagram; the lengths and what depends on them are not yet right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeaderTemplate {
+    /// Bytes of both headers.
+    len: u8,
     /// Of Ethernet, where there is one.
     link: Option<[u8; ethernet::HEADER_LEN]>,
     ip: IpHeader,
@@ -87,7 +89,8 @@ impl HeaderTemplate {
         } else {
             IpHeader::V6(*ip.first_chunk()?)
         };
-        Some(Self { link: link.first_chunk().copied(), ip })
+        let len = (link_len + if v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }) as u8;
+        Some(Self { len, link: link.first_chunk().copied(), ip })
     }
 
     /// Bytes of the IP header.
@@ -102,8 +105,7 @@ impl HeaderTemplate {
     /// Bytes of both headers.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
-        let link = if self.link.is_some() { ethernet::HEADER_LEN } else { 0 };
-        link + self.ip_len()
+        self.len as usize
     }
 
     /// Writes them before `len` bytes of IP payload.
@@ -165,6 +167,8 @@ pub(crate) struct ResolvedPath<A> {
     generation: u32,
     until: Instant,
     path: OutputPath<A>,
+    /// The largest packet that leaves that way by an interface; 0 where it leads to this host.
+    largest: u32,
     /// The address from which a new connection would be opened, once asked for.
     src_addr: Option<A>,
     heads: Option<SegmentHeads<A>>,
@@ -278,10 +282,8 @@ impl PathCache {
         zone: Option<IfIndex>,
         now: Instant,
     ) -> Option<u32> {
-        match self.last_resolved(dst_addr, zone, now)?.path {
-            OutputPath::Via { mtu, .. } => Some(mtu),
-            OutputPath::Local => None,
-        }
+        let largest = self.last_resolved(dst_addr, zone, now)?.largest;
+        (largest != 0).then_some(largest)
     }
 
     #[inline(always)]
@@ -306,9 +308,17 @@ impl PathCache {
     ) {
         let lifetime = if to_neighbor { PATH_LIFETIME } else { LINK_PATH_LIFETIME };
         let (generation, until) = (self.generation, now + lifetime);
-        let (src_addr, heads) = (None, None);
-        let way = ResolvedPath { dst_addr, zone, generation, until, path, src_addr, heads };
-        *A::last_way_mut(self) = Some(way);
+        let largest = if let OutputPath::Via { mtu, .. } = path { mtu } else { 0 };
+        *A::last_way_mut(self) = Some(ResolvedPath {
+            dst_addr,
+            zone,
+            generation,
+            until,
+            path,
+            largest,
+            src_addr: None,
+            heads: None,
+        });
     }
 
     /// The source address towards the destination of which [`PathCache::last`] has just given the
