@@ -41,6 +41,7 @@ use crate::events::ConnectionEvents;
 use crate::flow_credit::FlowCredits;
 use crate::id::{ConnectionId, StaleHandle};
 use crate::isn::IsnSecret;
+use crate::kept_deadline::KeptDeadline;
 use crate::listener::ListenerTable;
 use crate::memory::ConnectionMemory;
 use crate::orphan_patience::PlacesUsed;
@@ -211,6 +212,8 @@ pub struct ConnectionTable<H = SynCache> {
     memory: ConnectionMemory,
     /// What connections that have ended held.
     deferred: DeferredChunks,
+    /// When timed work is due beside acknowledgments.
+    works: KeptDeadline,
     /// The connections that may be evicted, by source prefix.
     pub(crate) ledgers: PlaceLedgers,
     /// Connections that are being evicted.
@@ -289,6 +292,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key())
                 .sharing(config.fair_memory),
             deferred: DeferredChunks::default(),
+            works: KeptDeadline::new(),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,
@@ -742,6 +746,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Units {
         let mut left = Units(units.0.min(WORK_UNITS));
         let granted = left;
+        self.works.mark();
         left = left.minus(self.deferred.work(left));
         while !left.is_zero()
             && let Some(index) = self.delayed.pop_due(lend.now)
@@ -788,11 +793,22 @@ impl<H: HalfOpen> ConnectionTable<H> {
     #[must_use]
     #[inline]
     pub fn works_at(&self) -> Instant {
+        self.works.get(|| self.find_works_at()).min(self.delayed.first_at())
+    }
+
+    /// The same beside acknowledgments, of which the times change most.
+    #[inline(never)]
+    fn find_works_at(&self) -> Instant {
         (self.timers.deadline())
             .min(self.time_waits.due())
             .min(self.half_open.deadline())
-            .min(self.delayed.first_at())
             .min(self.deferred.due())
+    }
+
+    /// What [`ConnectionTable::find_works_at`] asks may change.
+    #[inline]
+    pub(crate) fn mark_works(&self) {
+        self.works.mark();
     }
 
     /// The next connection of this owner with an event.

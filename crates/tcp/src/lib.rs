@@ -27,6 +27,7 @@ mod flow_admission;
 mod flow_credit;
 mod id;
 mod input;
+mod kept_deadline;
 mod listener;
 mod loss_state;
 mod memory;

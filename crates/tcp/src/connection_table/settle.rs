@@ -8,6 +8,7 @@ use floodwall_syncache::HalfOpen;
 use super::{ConnectionTable, Slot};
 use crate::connection::ConnectionDue;
 use crate::delayed_ack::DelayedAcks;
+use crate::kept_deadline::KeptDeadline;
 use crate::place_timers::PlaceTimers;
 use crate::senders::Senders;
 use crate::state::TcpState;
@@ -18,6 +19,7 @@ struct PlaceLists<'a> {
     dirty: &'a mut Senders,
     delayed: &'a mut DelayedAcks,
     timers: &'a mut PlaceTimers,
+    works: &'a KeptDeadline,
     ready: &'a mut IndexLists,
 }
 
@@ -48,6 +50,7 @@ impl Slot {
         if next < self.armed {
             self.armed = next;
             lists.timers.set(index, next);
+            lists.works.mark();
         }
         if connection.has_news_for_program() && !is_queued && !lists.ready.is_linked(index) {
             lists.ready.push_back(self.owner.into(), index);
@@ -137,8 +140,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let connection = place.connection.as_ref()?;
         let grew = self.memory.note(index, connection.held(), now);
         self.grew |= grew && self.memory.is_crowded();
-        let Self { dirty, delayed, timers, ready, .. } = self;
-        Some((place, PlaceLists { dirty, delayed, timers, ready }))
+        let Self { dirty, delayed, timers, works, ready, .. } = self;
+        Some((place, PlaceLists { dirty, delayed, timers, works, ready }))
     }
 
     /// The same of a connection that has been and is quiet ([`Connection::is_quiet`]) and is not
@@ -164,6 +167,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// The same of a connection that has ended, or is in TIME-WAIT.
     #[inline(never)]
     fn settle_ended(&mut self, index: u32, now: Instant, wants_output: bool) {
+        self.works.mark();
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         if let Some(dropped) = connection.snd.take_dropped() {
@@ -193,6 +197,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             dirty: &mut self.dirty,
             delayed: &mut self.delayed,
             timers: &mut self.timers,
+            works: &self.works,
             ready: &mut self.ready,
         };
         place.settle(lists, index, now, wants_output);

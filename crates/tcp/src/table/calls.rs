@@ -168,6 +168,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             let is_open = self.find_hashed(&flow, hash).is_some();
             let may = timestamps && !is_open;
+            self.mark_works();
             let record = may.then(|| self.time_waits.reuse_requested(&flow)).flatten();
             return record.map(|record| (port, hash, Some(record))).ok_or(OpenError::InUse);
         }
@@ -200,6 +201,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return Ok((port, hash, None));
         }
         let (port, hash) = waiting.ok_or(OpenError::NoPort)?;
+        self.mark_works();
         let record = self.time_waits.reuse(&with(port), lend.now);
         record.map(|record| (port, hash, Some(record))).ok_or(OpenError::NoPort)
     }
@@ -251,6 +253,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let mss = [Family::V4, Family::V6];
         let mss = mss.map(|family| settings.wanted_mss(announced_mss(family, mtu).0));
         let first = first_limit(settings.receive_bytes, settings.receive_tuned);
+        self.mark_works();
         let half = self.half_open.listen(ListenSettings {
             window: u16::try_from(first).unwrap_or(u16::MAX),
             window_scale: shift_for(settings.receive_bytes),
@@ -301,6 +304,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             self.settle(index, lend.now);
         }
         let half = self.listeners.close(listener)?;
+        self.mark_works();
         self.half_open.unlisten(half);
         Ok(())
     }

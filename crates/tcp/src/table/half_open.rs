@@ -83,6 +83,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             (transmit.dst_addr, header.dst_port()),
             (transmit.src_addr, header.src_port()),
         );
+        self.mark_works();
         self.half_open.unsent(&FlowKey { zone, ..flow }, at);
     }
 }

@@ -43,6 +43,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         packet: (PacketBuf, usize),
         reply: Option<&mut Option<OutgoingSegment>>,
     ) -> SegmentVerdict {
+        self.mark_works();
         if !self.time_waits.is_empty()
             && let Some(verdict) = self.in_time_wait(lend, (flow, hash), iface, segment)
         {

@@ -49,6 +49,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let zoneless = FlowKey { zone: IfIndex::default(), ..*flow };
         let Some(index) = self.find(&zoneless).or_else(|| self.find(flow)) else {
             if !matches!(says, IcmpSays::TooBig(_)) {
+                self.mark_works();
                 let _ = self.half_open.unreachable(&zoneless, seq);
             }
             return IcmpHeard::Unknown;
