@@ -284,25 +284,34 @@ impl PacketBuf {
         }
     }
 
-    /// The packet behind its first `n` bytes, without chunks in front that would be empty: for
-    /// callers that want the bytes alone, and not the packet's metadata. One that is charged keeps
-    /// all of its chunks.
+    /// The `len` bytes behind the packet's first `n`, or as many as there are, without chunks in
+    /// front that would be empty: for callers that want the bytes alone, and not the packet's
+    /// metadata. One that is charged keeps all of its chunks in front.
     #[must_use]
     #[inline]
-    pub fn without_front(self, n: usize) -> Self {
+    pub fn middle(self, n: usize, len: usize) -> Self {
         let d = self.descriptor();
         if d.chain.get().is_null() {
             // Nearly always.
             let n = n.min(self.len()) as u32;
-            d.total.set(d.total.get() - n);
+            let len = len.min((d.total.get() - n) as usize) as u32;
             d.off.set(d.off.get() + n);
-            d.len.set(d.len.get() - n);
+            d.len.set(len);
+            d.total.set(len);
             return self;
         }
-        self.without_front_chunks(n)
+        self.middle_of_chunks(n, len)
     }
 
     /// The same of several chunks.
+    #[inline(never)]
+    fn middle_of_chunks(self, n: usize, len: usize) -> Self {
+        let mut rest = self.without_front_chunks(n);
+        rest.truncate(len);
+        rest
+    }
+
+    /// The packet behind its first `n` bytes, which may be whole chunks.
     fn without_front_chunks(mut self, n: usize) -> Self {
         let mut left = n.min(self.len());
         loop {
@@ -664,7 +673,13 @@ fn true_size(d: &Descriptor) -> u32 {
     (frame_bytes(d) + size_of::<Descriptor>()) as u32
 }
 
+#[inline]
 fn held_size(d: &Descriptor) -> u32 {
+    if d.class.get() == Class::Reference { held_size_of_reference(d) } else { true_size(d) }
+}
+
+#[inline(never)]
+fn held_size_of_reference(d: &Descriptor) -> u32 {
     let owner = owner_of(d).filter(|_| d.flags.get() & STANDS_IN == 0);
     true_size(d) + owner.map_or(0, true_size)
 }

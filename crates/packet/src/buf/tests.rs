@@ -47,6 +47,25 @@ fn layers_stay_right_when_a_trim_reaches_into_later_chunks() {
 }
 
 #[test]
+fn the_middle_of_a_packet_is_what_lies_there_however_it_is_cut() {
+    let pool = pool();
+    let flat: Vec<u8> = (0..12).collect();
+    for (cut, n, len) in
+        (0..=12).flat_map(|cut| (0..14).flat_map(move |n| (0..14).map(move |len| (cut, n, len))))
+    {
+        let packet = match cut {
+            12 => pool.packet_from(&flat).unwrap(),
+            cut => pool.packet_from_chunks([&flat[..cut], &flat[cut..]]).unwrap(),
+        };
+        let middle = packet.middle(n, len);
+        let want = &flat[n.min(12)..(n + len).min(12)];
+        let got: Vec<u8> = middle.chunks().flatten().copied().collect();
+        assert_eq!((&got[..], middle.len()), (want, want.len()), "{cut} {n} {len}");
+        assert!(want.is_empty() || !middle.first().is_empty(), "{cut} {n} {len}");
+    }
+}
+
+#[test]
 fn layers_far_beyond_any_frame_are_kept_as_the_largest() {
     let pool = pool();
     let mut packet = pool.packet_from(b"x").unwrap();

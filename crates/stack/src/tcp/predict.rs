@@ -267,8 +267,7 @@ impl Stack {
         counters.count(Counter::TcpInSegs);
         self.stats.access.borrow();
         self.burst.in_one_go += 1;
-        let mut packet = packet.without_front(places.text);
-        packet.truncate(places.end - places.text);
+        let packet = packet.middle(places.text, places.end - places.text);
         let (mut reply, mut lend) = (None, lend!(self, cx));
         match tcp.set.input_predicted(&mut lend, index, &segment, packet, &mut reply) {
             None => self.stats.outcomes.delivered += 1,

@@ -181,8 +181,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
         };
-        let mut packet = packet.without_front(text);
-        packet.truncate(segment.len as usize);
+        let packet = packet.middle(text, segment.len as usize);
         let outcome = connection.input(&mut cx, *segment, packet);
         match reply {
             Some(reply) if connection.only_acknowledges(cx.records) => {

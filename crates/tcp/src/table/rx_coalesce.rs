@@ -57,8 +57,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         } else if !self.rx_coalesce.goes_on_with(flow, segment) {
             return Err(packet);
         }
-        let mut packet = packet.without_front(text);
-        packet.truncate(segment.len as usize);
+        let packet = packet.middle(text, segment.len as usize);
         if begins {
             self.rx_coalesce.first = Some((*flow, Segment { len: 0, ..*segment }));
         }

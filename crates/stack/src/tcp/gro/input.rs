@@ -57,9 +57,7 @@ impl Stack {
             return Err(packet);
         }
         let octets = (packet.len() - l3) as u64;
-        let mut packet = packet.without_front(text);
-        packet.truncate(end - text);
-        tcp.set.follow(packet);
+        tcp.set.follow(packet.middle(text, end - text));
         let [receives, in_octets, delivers] = if is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
         let counters = &mut self.stats.counters;
         counters.count(receives);
