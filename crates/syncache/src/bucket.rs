@@ -61,13 +61,16 @@ impl CacheBucket {
         bits(!self.equal(0) & ((1 << WAYS) - 1))
     }
 
-    /// A bitmask of the tag bytes equal to this one. Eight tags at a time, without a branch.
+    /// A bitmask of the tag bytes equal to this one. Eight tags at a time, of which mostly none is.
     #[inline]
     fn equal(&self, tag: u8) -> u32 {
         let wanted = u64::from_le_bytes([tag; 8]);
         let mut found = 0;
         for (n, eight) in self.tags.iter().enumerate() {
-            found |= zero_bytes(u64::from_le_bytes(*eight) ^ wanted) << (8 * n);
+            let others = u64::from_le_bytes(*eight) ^ wanted;
+            if has_zero_byte(others) {
+                found |= zero_bytes(others) << (8 * n);
+            }
         }
         found
     }
@@ -154,6 +157,13 @@ impl CacheBucket {
             *at = tag;
         }
     }
+}
+
+/// Whether any byte is zero.
+#[inline]
+const fn has_zero_byte(word: u64) -> bool {
+    // A borrow reaches a byte only from one below that is zero.
+    word.wrapping_sub(u64::from_le_bytes([1; 8])) & !word & u64::from_le_bytes([0x80; 8]) != 0
 }
 
 /// A bitmask of the bytes that are zero; bit 0 is the lowest byte.

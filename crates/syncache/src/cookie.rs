@@ -26,6 +26,8 @@ const MSS_V4: [u16; 8] = [88, 536, 1220, 1360, 1400, 1440, 1460, 8960];
 const MSS_V6: [u16; 8] = [88, 1220, 1280, 1360, 1380, 1420, 1440, 8940];
 /// Window scales that a cookie can encode; the first means no scaling.
 const COOKIE_SCALES: [u8; 7] = [0, 2, 4, 6, 7, 8, 10];
+/// How many of these are at most each window scale that there is (RFC 7323 section 2.3).
+const SCALES_WITHIN: [u8; 15] = [1, 1, 2, 2, 3, 3, 4, 5, 6, 6, 7, 7, 7, 7, 7];
 
 /// The flags byte of a cookie, as table indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,10 +41,11 @@ impl CookieOptions {
     /// The encodable part of a SYN's options, rounded down.
     #[inline]
     pub(crate) fn of(flow: &FlowKey, mss: u16, scale: Option<u8>, sack: bool) -> Self {
-        let fitting = sizes(flow).iter().take_while(|size| **size <= mss).count();
-        let scale =
-            scale.map_or(0, |shift| COOKIE_SCALES.iter().take_while(|s| **s <= shift).count());
-        Self { mss: fitting.saturating_sub(1) as u8, scale: scale as u8, sack }
+        // Most links carry one of the largest.
+        let fitting = sizes(flow).iter().rposition(|size| *size <= mss);
+        let within = |shift| SCALES_WITHIN.get(usize::from(shift)).copied();
+        let scale = scale.map_or(0, |shift: u8| within(shift).unwrap_or(7));
+        Self { mss: fitting.unwrap_or(0) as u8, scale, sack }
     }
 
     #[inline]

@@ -5,6 +5,8 @@
 //! Invariant: there is no field for data, so that data of a SYN cannot be kept (RFC 9293 section
 //! 3.10.7.2 permits dropping it; the client sends it again).
 
+use core::net::Ipv4Addr;
+
 use floodwall_base::{FlowKey, Seq, limits};
 
 /// The kind of a segment without a connection, by its flags alone.
@@ -82,10 +84,9 @@ impl SynSegment {
     #[must_use]
     pub fn is_answerable(&self) -> bool {
         let FlowKey { local, remote, .. } = self.flow;
-        let addr = remote.addr;
-        let group = match addr.to_ipv4_mapped() {
+        let group = match remote.ipv4_bits().map(Ipv4Addr::from_bits) {
             Some(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified(),
-            None => addr.is_multicast() || addr.is_unspecified(),
+            None => remote.addr.is_multicast() || remote.addr.is_unspecified(),
         };
         !group && remote.port != 0 && local.port != 0 && local != remote
     }

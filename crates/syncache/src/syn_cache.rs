@@ -200,16 +200,17 @@ impl SynCache {
 
     /// Removes an entry; the caller counts the reason.
     fn remove(&mut self, place: CacheSlot) {
-        if let Some(entry) = self.cache.entry(place).copied() {
+        if let Some(entry) = self.cache.entry(place) {
+            let (share, listener) = (entry.share, entry.listener);
             self.cache.give_back(place);
-            self.forget(&entry);
+            self.forget(share, listener);
         }
     }
 
-    /// Updates the counts for an entry that has left the cache.
-    fn forget(&mut self, entry: &SynEntry) {
-        self.shares.drop_half_open(entry.share);
-        let of = match self.listeners.of_mut(entry.listener) {
+    /// Updates the counts for an entry of this share and listener that has left the cache.
+    fn forget(&mut self, share: u16, listener: ListenerId) {
+        self.shares.drop_half_open(share);
+        let of = match self.listeners.of_mut(listener) {
             Some(listener) => &mut listener.stats.half_open,
             None => &mut self.orphans,
         };
@@ -380,7 +381,7 @@ impl SynCache {
         by: ListenerId,
         now: Instant,
     ) {
-        self.forget(evicted);
+        self.forget(evicted.share, evicted.listener);
         *(if full { &mut self.stats.cache_overflow } else { &mut self.stats.row_overflow }) += 1;
         let young = evicted.retransmits == 0 && CacheTick::of(now).since(due) < 0;
         if let Some(victim) = self.listeners.of_mut(evicted.listener) {
