@@ -215,26 +215,72 @@ fn area() -> Rect {
 }
 
 /// What a key asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Key {
     End,
     Look,
     Other,
 }
 
-/// The first key that asks for something; a terminal that is gone is the end.
+/// What the keys that wait ask for; a terminal that is gone is the end.
 fn read_key((): ()) -> Key {
     let mut keys = [0; 64];
     // Not by the buffer of the standard library, in which keys would wait unseen by `poll`.
     match rustix::io::read(io::stdin(), &mut keys) {
         Ok(0) | Err(_) => Key::End,
-        Ok(read) => keys
-            .iter()
-            .take(read)
-            .find_map(|key| match key {
-                b'q' | b'Q' => Some(Key::End),
-                b' ' | b'\n' | b'\r' => Some(Key::Look),
-                _ => None,
-            })
-            .unwrap_or(Key::Other),
+        Ok(read) => asked_by(keys.get(..read).unwrap_or_default()),
+    }
+}
+
+/// What these keys ask for together: the end before a look. Keys that the terminal sends as escape
+/// sequences (arrows, function keys) ask for nothing.
+fn asked_by(mut keys: &[u8]) -> Key {
+    let mut asked = Key::Other;
+    while let Some((key, rest)) = keys.split_first() {
+        keys = rest;
+        match key {
+            b'q' | b'Q' => return Key::End,
+            b' ' | b'\n' | b'\r' => asked = Key::Look,
+            0x1b => keys = behind_sequence(rest),
+            _ => {}
+        }
+    }
+    asked
+}
+
+/// What follows an escape sequence, of which this is the part behind the escape character
+/// (ECMA-48 section 5.4 and single shift three).
+fn behind_sequence(keys: &[u8]) -> &[u8] {
+    let len = match keys {
+        [b'[', parameters @ ..] => {
+            let is_final = |key: &u8| (0x40..0x7f).contains(key);
+            parameters.iter().position(is_final).map_or(keys.len(), |at| at + 2)
+        }
+        [b'O', ..] => 2,
+        _ => 0,
+    };
+    keys.get(len..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_read_together_all_count_and_function_keys_ask_for_nothing() {
+        for (keys, asked) in [
+            (&b"q"[..], Key::End),
+            (b" ", Key::Look),
+            (b"\x1b[Az q", Key::End),
+            (b"\x1b[Az ", Key::Look),
+            (b"\x1bOQ", Key::Other),
+            (b"\x1b[12;2Q\x1b[1;5", Key::Other),
+            (b"\x1bOQq", Key::End),
+            (b"\x1b", Key::Other),
+            (b"\x1bq", Key::End),
+            (b"", Key::Other),
+        ] {
+            assert_eq!(asked_by(keys), asked, "{keys:?}");
+        }
     }
 }
