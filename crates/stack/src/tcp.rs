@@ -622,6 +622,20 @@ impl Sockets<'_> {
     /// Our address towards a destination, and the MTU of the link to it: the one that our SYN
     /// announces. What the path carries is followed with each transmission.
     fn way_to<A: IpFamily>(&mut self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
+        let known = self.stack.sockets.path_cache.last_ends(dst_addr, zone, self.cx.now);
+        if let Some((src_addr, iface)) = known {
+            return Some((src_addr.to_ip(), self.stack.link_mtu_at::<A>(iface)));
+        }
+        self.find_way_to(dst_addr, zone)
+    }
+
+    /// The same of a path that is not the last one, or of which the source was not asked for.
+    #[inline(never)]
+    fn find_way_to<A: IpFamily>(
+        &mut self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+    ) -> Option<(IpAddr, u32)> {
         let path = self.stack.tcp_path(&self.cx, dst_addr, zone).ok()?;
         let last = self.stack.sockets.path_cache.last_source(dst_addr, zone);
         let src_addr = match last {

@@ -330,6 +330,22 @@ impl PathCache {
         (is_way && way.zone == zone).then_some(way.src_addr).flatten()
     }
 
+    /// The source address towards a destination, and the interface by which that is left, where
+    /// [`PathCache::last`] and [`PathCache::last_source`] give both.
+    #[inline]
+    pub(crate) fn last_ends<A: LastPath>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<(A, IfIndex)> {
+        let way = self.last_resolved(dst_addr, zone, now)?;
+        match way.path {
+            OutputPath::Via { iface, .. } => Some((way.src_addr?, iface)),
+            OutputPath::Local => None,
+        }
+    }
+
     /// Remembers the source address towards that destination.
     pub(crate) fn note_source<A: LastPath>(
         &mut self,
@@ -453,6 +469,8 @@ mod tests {
         assert_eq!(paths.last_source(to, zone), None, "of another destination");
         paths.note_source((to, zone), other);
         assert_eq!(paths.last_source(to, zone), Some(other));
+        assert_eq!(paths.last_ends(to, zone, now), Some((other, IfIndex(1))));
+        assert_eq!([paths.last_ends(other, zone, now), paths.last_ends(to, None, now)], [None; 2]);
         assert_eq!(paths.last_source(other, zone), None);
         assert_eq!(paths.last_source(to, None), None);
         assert_eq!(paths.last(other, zone, now), None);
@@ -465,6 +483,7 @@ mod tests {
         paths.forget();
         assert_eq!((paths.last(to, zone, now), paths.last_mtu(to, zone, now)), (None, None));
         assert_eq!(paths.last_source(to, zone), None, "something has changed");
+        assert_eq!(paths.last_ends(to, zone, now), None);
         paths.note_last((to, zone), path, true, now);
         assert_eq!(paths.last_source(to, zone), None, "of a path that was looked up again");
     }

@@ -97,10 +97,15 @@ impl Stack {
     /// The MTU of the link by which a path begins: what we announce is what we can receive, not
     /// what the path carries (RFC 9293 section 3.7.1).
     pub(super) fn link_mtu_on<A: IpFamily>(&self, path: OutputPath<A>) -> u32 {
-        let iface = match path {
+        self.link_mtu_at::<A>(match path {
             OutputPath::Via { iface, .. } => iface,
             OutputPath::Local => IfIndex::LOOPBACK,
-        };
+        })
+    }
+
+    /// The same of a path out of an interface.
+    #[inline]
+    pub(super) fn link_mtu_at<A: IpFamily>(&self, iface: IfIndex) -> u32 {
         self.interfaces.get(usize::from(iface.0)).map_or(0, |i| i.mtu_of(A::BITS == 32))
     }
 
