@@ -34,9 +34,9 @@ pub(crate) struct DelayedAcks {
     at: Box<[Instant]>,
     /// The earliest deadline in the lists; [`Instant::FAR`] where they are empty.
     listed_at: Instant,
-    /// The one that was set last, unless it is a quick one or was cleared: it is in no list, so
-    /// that one which an answer cancels at once costs no list operation. And its deadline;
-    /// [`Instant::FAR`] where there is none.
+    /// The one that was set last, unless it was cleared, or is a quick one that was set beside
+    /// another: it is in no list, so that one which an answer cancels at once costs no list
+    /// operation. And its deadline; [`Instant::FAR`] where there is none.
     newest: u32,
     newest_at: Instant,
 }
@@ -59,24 +59,29 @@ impl DelayedAcks {
         if *slot == at {
             return;
         }
-        if at == Instant::FAR && self.newest == place {
-            (*slot, self.newest, self.newest_at) = (at, NO_PLACE, at);
-        } else if *slot == Instant::FAR && self.newest == NO_PLACE && at != AT_ONCE {
+        if self.newest == place {
+            (*slot, self.newest_at) = (at, at);
+            if at == Instant::FAR {
+                self.newest = NO_PLACE;
+            }
+        } else if *slot == Instant::FAR && self.newest == NO_PLACE {
             (*slot, self.newest, self.newest_at) = (at, place, at);
         } else {
             self.change(place, at);
         }
     }
 
-    /// The same of one in a list, or that gets into one or has another enter it.
+    /// The same of one that is not the newest: it is in a list, gets into one, or has the newest
+    /// enter it.
     #[inline(never)]
     fn change(&mut self, place: u32, at: Instant) {
         let Some(slot) = self.at.get_mut(place as usize) else { return };
-        let before = core::mem::replace(slot, at);
-        if self.newest == place {
-            (self.newest, self.newest_at) = (NO_PLACE, Instant::FAR);
-        } else if before != Instant::FAR {
+        if core::mem::replace(slot, at) != Instant::FAR {
             self.list.unlink(place);
+        }
+        if self.newest_at == AT_ONCE && at != Instant::FAR {
+            self.list.push_back(QUICK_LIST, self.newest);
+            (self.newest, self.newest_at) = (NO_PLACE, Instant::FAR);
         }
         if at == AT_ONCE {
             self.list.push_back(QUICK_LIST, place);
@@ -96,10 +101,10 @@ impl DelayedAcks {
         self.list.first(QUICK_LIST).or_else(|| self.list.first(DELAYED_LIST))
     }
 
-    /// The first of all: those in the lists are older than the newest.
+    /// The first of all: those in the lists are older than the newest, unless that is a quick one.
     #[inline]
     fn first(&self) -> Option<u32> {
-        self.first_listed().or((self.newest != NO_PLACE).then_some(self.newest))
+        if self.newest_at < self.listed_at { Some(self.newest) } else { self.first_listed() }
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
@@ -141,11 +146,37 @@ mod tests {
         assert_eq!((acks.first_at(), acks.first()), (at(51), Some(2)));
         // It becomes a quick one, and waits again.
         acks.set(2, AT_ONCE);
-        assert_eq!((acks.listed_at, acks.first_at()), (AT_ONCE, AT_ONCE));
+        assert_eq!((acks.listed_at, acks.first_at()), (Instant::FAR, AT_ONCE));
         acks.set(2, at(60));
         assert_eq!(acks.listed_at, Instant::FAR);
         assert_eq!((acks.first_at(), acks.pop_due(at(59))), (at(60), None));
         assert_eq!((acks.pop_due(at(60)), acks.first_at()), (Some(2), Instant::FAR));
+    }
+
+    #[test]
+    fn a_quick_one_that_an_answer_cancels_touches_no_list_and_comes_before_those_that_wait() {
+        let mut acks = DelayedAcks::new(4);
+        acks.set(1, AT_ONCE);
+        assert_eq!((acks.listed_at, acks.first_at()), (Instant::FAR, AT_ONCE));
+        acks.set(1, Instant::FAR);
+        assert_eq!((acks.first_at(), acks.first()), (Instant::FAR, None));
+        // Another one waits in the list.
+        acks.set(0, at(40));
+        acks.set(2, at(41));
+        acks.set(2, Instant::FAR);
+        acks.set(3, AT_ONCE);
+        assert_eq!((acks.listed_at, acks.first_at()), (at(40), AT_ONCE));
+        assert_eq!([0; 2].map(|_| acks.pop_due(at(39))), [Some(3), None]);
+        // One that is set next puts it among the quick ones.
+        acks.set(3, AT_ONCE);
+        acks.set(2, at(50));
+        assert_eq!((acks.listed_at, acks.first_at()), (AT_ONCE, AT_ONCE));
+        assert_eq!([0; 2].map(|_| acks.pop_due(at(40))), [Some(3), Some(0)]);
+        acks.set(1, AT_ONCE);
+        assert_eq!([0; 3].map(|_| acks.pop_due(at(50))), [Some(1), Some(2), None]);
+        // Quick ones leave in order.
+        [2, 0, 1].into_iter().for_each(|place| acks.set(place, AT_ONCE));
+        assert_eq!([0; 4].map(|_| acks.pop_due(at(0))), [Some(2), Some(0), Some(1), None]);
     }
 
     #[test]
