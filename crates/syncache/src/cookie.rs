@@ -171,6 +171,14 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_scales_counts_those_that_are_within_each() {
+        for (shift, within) in (0..).zip(SCALES_WITHIN) {
+            let count = COOKIE_SCALES.iter().filter(|scale| **scale <= shift).count();
+            assert_eq!(usize::from(within), count, "{shift}");
+        }
+    }
+
+    #[test]
     fn window_scales_are_rounded_down_and_none_stays_none() {
         let flow = flow(false);
         assert_eq!(CookieOptions::of(&flow, 1460, None, false).scale(), None);
