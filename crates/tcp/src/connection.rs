@@ -7,7 +7,6 @@
 //! built when the caller asks for it; nothing is allocated. Reading: RFC 9293 sections 3.3 and
 //! 3.10.
 
-use core::hint::cold_path;
 use core::num::NonZeroU8;
 use core::time::Duration;
 
@@ -16,30 +15,30 @@ use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
 use floodwall_syncache::Proven;
 
-use crate::challenge::ChallengeLimit;
 use crate::congestion::Algorithm;
+use crate::connection_flags::ConnectionFlags;
 use crate::delayed_ack::AT_ONCE;
-use crate::ecn::state::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
 use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST, SMALL_PIECE, SMALL_TRUE_BYTES, Scarcity};
 use crate::mss::default_mss;
 use crate::orphan_patience::PlacesUsed;
 use crate::out_of_order::{OooRanges, OutOfOrder};
-use crate::path::PathSize;
+use crate::path::{PathKept, PathSize};
 use crate::pseudo_header::ends_sum;
+use crate::rare_state::RareState;
 use crate::receive_state::ReceiveState;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
 use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
-use crate::settings::{Acknowledge, KeepaliveTimes, TcpSettings};
+use crate::settings::{Acknowledge, TcpSettings};
 use crate::state::{StateStep, TcpState};
+use crate::state_slab::{NO_STATE, StateSlab};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
 use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
-use crate::user_options::UserOptions;
 
 /// The environment that a call borrows to a connection.
 pub(crate) struct ConnectionContext<'a> {
@@ -185,14 +184,10 @@ pub(crate) struct Connection {
     pub(crate) events: ConnectionEvents,
     /// The application has released the connection (orphan).
     pub(crate) released: bool,
-    pub(crate) nodelay: bool,
     pub(crate) acknowledge: Acknowledge,
     /// The send buffer is nearly full: the program is notified once it has space.
     pub(crate) crowded: bool,
-    /// Whether the send buffer is limited below `send_bytes` while the congestion window is small.
-    pub(crate) send_tuned: bool,
-    /// The ECN state: marks received and to be echoed (`ecn.rs`).
-    pub(crate) marks: EcnState,
+    pub(crate) flags: ConnectionFlags,
     pub(crate) probes: u8,
     /// A tail loss probe is pending (RFC 8985).
     pub(crate) probe: bool,
@@ -215,6 +210,8 @@ pub(crate) struct Connection {
     /// Our timestamp clock for this peer, with an offset that hides the uptime (RFC 7323 section
     /// 5.4).
     pub(crate) clock: TimestampClock,
+    /// What few connections need: a place in the slab of [`RareState`]s, or [`NO_STATE`].
+    pub(crate) rare: u32,
     pub(crate) snd: SendState,
     pub(crate) rcv: ReceiveState,
     pub(crate) timers: Timers,
@@ -226,12 +223,8 @@ pub(crate) struct Connection {
     pub(crate) stalled: Instant,
     /// The reassembly queue: segments that arrived out of order.
     pub(crate) out_of_order: OutOfOrder,
+    pub(crate) path: PathKept,
     pub(crate) recovery: Recovery,
-    pub(crate) keepalive: Option<KeepaliveTimes>,
-    /// The budget of challenge ACKs.
-    pub(crate) challenges: ChallengeLimit,
-    pub(crate) user_options: UserOptions,
-    pub(crate) path: PathSize,
 }
 
 /// The initial parameters of a connection.
@@ -285,7 +278,6 @@ impl Connection {
             due: ConnectionDue::default(),
             events: ConnectionEvents::NONE,
             released: false,
-            nodelay: false,
             acknowledge: Acknowledge::SecondFull,
             agreed: NegotiatedOptions {
                 peer_mss: 0,
@@ -296,7 +288,8 @@ impl Connection {
                 ecn: false,
             },
             offers: OfferedOptions(0),
-            marks: EcnState::default(),
+            flags: ConnectionFlags::default(),
+            rare: NO_STATE,
             our_mss: 0,
 
             hop_limit: None,
@@ -308,21 +301,17 @@ impl Connection {
             probe: false,
             timers: Timers::NONE,
             send_bytes: 0,
-            send_tuned: false,
             crowded: false,
             clock: start.clock,
             recent: RecentTimestamp::default(),
             out_of_order: OutOfOrder::new(),
             fin_ahead: false,
-            challenges: ChallengeLimit::new(),
             heard: now,
             broke: None,
             syn_answered: false,
             stalled: now,
             probes: 0,
-            keepalive: None,
-            user_options: UserOptions::NONE,
-            path: PathSize::new(0, 0),
+            path: PathSize::UNKNOWN.kept(),
         }
     }
 
@@ -330,21 +319,19 @@ impl Connection {
     /// [`Connection::new`], so that each value is stored where it is read: in one expression all
     /// wait for the last.
     #[inline]
-    pub(crate) fn take_settings(&mut self, start: &OpenKind<'_>) {
+    pub(crate) fn take_settings(&mut self, rare: &mut StateSlab<RareState>, start: &OpenKind<'_>) {
         let (settings, family) = (start.settings, family(&start.flow));
-        self.nodelay = settings.nodelay;
+        self.flags = ConnectionFlags::of(settings);
         self.acknowledge = settings.acknowledge;
         self.offers = OfferedOptions::of(settings);
         self.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         self.traffic_class = settings.traffic_class;
         self.send_bytes = settings.send_bytes;
-        self.send_tuned = settings.send_tuned;
-        self.keepalive = settings.keepalive.map(KeepaliveTimes::of);
-        self.user_options = UserOptions::of(settings);
+        self.set_rare(rare, settings);
         self.rcv.take_most(settings.receive_bytes, settings.receive_tuned);
         self.rcv.ends_sum = ends_sum(&start.flow);
         self.our_mss = start.our_mss;
-        self.path = start.path.clone();
+        self.path = start.path.kept();
         let mss = start.path.mss(family);
         (self.agreed.peer_mss, self.agreed.path_mss) = (default_mss(family).0, mss);
         self.recovery.begin_under(settings.algorithm, u32::from(mss));
@@ -357,7 +344,12 @@ impl Connection {
     }
 
     /// A passive open with a proven handshake: ESTABLISHED.
-    pub(crate) fn prove(&mut self, start: &OpenKind<'_>, shake: &Handshake) {
+    pub(crate) fn prove(
+        &mut self,
+        rare: &StateSlab<RareState>,
+        start: &OpenKind<'_>,
+        shake: &Handshake,
+    ) {
         self.state = TcpState::Listen;
         self.step(StateStep::SynAcked);
         self.snd.start();
@@ -381,7 +373,7 @@ impl Connection {
         (self.snd.wl1, self.snd.wl2) = (shake.irs, start.iss);
         let mss = self.mss();
         self.recovery.begin_with_segments_of(mss);
-        self.arm_keepalive();
+        self.arm_keepalive(rare);
     }
 
     /// The program has accepted the connection. An acknowledgment that has waited for that is quick
@@ -428,22 +420,23 @@ impl Connection {
     }
 
     /// The TIME-WAIT record of a closed connection.
-    pub(crate) fn time_wait(&self) -> TimeWait {
+    pub(crate) fn time_wait(&self, rare: &StateSlab<RareState>) -> TimeWait {
+        let challenges = self.known_rare(rare).map(|state| state.challenges);
         TimeWait {
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
             window: u16::try_from(self.rcv.window() >> self.rcv.shift).unwrap_or(u16::MAX),
             timestamps: self.agreed.timestamps.then_some((self.clock, self.recent)),
-            challenges: self.challenges,
+            challenges: challenges.unwrap_or_default(),
             syn_answered: self.syn_answered,
         }
     }
 
     /// Whether a SYN may open a new connection of the same endpoints in place of this one in
     /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
-    pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
+    pub(crate) fn opens_anew(&self, rare: &StateSlab<RareState>, segment: &Segment) -> bool {
         let arrived = TimeWaitArrival::of(segment).of_listener(self.offers.timestamps());
-        self.state == TcpState::TimeWait && opens_anew(&self.time_wait(), &arrived)
+        self.state == TcpState::TimeWait && opens_anew(&self.time_wait(rare), &arrived)
     }
 
     /// The parameters of the handshake that the sender needs.
@@ -459,40 +452,40 @@ impl Connection {
     /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent. Where it
     /// would not be before `armed`, when it is asked for anyway, it is computed then.
     #[inline(always)]
-    pub(crate) fn arm_retransmit(&mut self, armed: Instant) {
+    pub(crate) fn arm_retransmit(&mut self, rare: &StateSlab<RareState>, armed: Instant) {
         if !self.state.is_synchronized() {
             return;
         }
         if self.recovery.board().outstanding() == 0 {
             self.timers.clear(TimerKind::Retransmit);
-        } else if !self.retransmits_not_before(armed) {
-            self.arm_retransmit_now();
+        } else if !self.retransmits_not_before(rare, armed) {
+            self.arm_retransmit_now(rare);
         }
     }
 
     /// The same, computed.
     #[inline(never)]
-    fn arm_retransmit_now(&mut self) {
-        self.timers.set(TimerKind::Retransmit, self.retransmits_at());
+    fn arm_retransmit_now(&mut self, rare: &StateSlab<RareState>) {
+        self.timers.set(TimerKind::Retransmit, self.retransmits_at(rare));
     }
 
     /// When the timer of data in flight expires.
     #[inline(always)]
-    fn retransmits_at(&self) -> Instant {
+    fn retransmits_at(&self, rare: &StateSlab<RareState>) -> Instant {
         self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| {
             // Not later than the connection is given up (RFC 5482).
-            at.min(self.given_up_at())
+            at.min(self.given_up_at(rare))
         })
     }
 
     /// Whether the timer of data in flight, computed now, would not be before `armed`: then it need
     /// not be until that time. A cheap lower bound.
     #[inline(always)]
-    fn retransmits_not_before(&self, armed: Instant) -> bool {
-        let is_later = self.user_options.user_timeout().is_none()
+    fn retransmits_not_before(&self, rare: &StateSlab<RareState>, armed: Instant) -> bool {
+        let is_later = !self.flags.has(ConnectionFlags::USER_TIMEOUT)
             && self.stalled.as_nanos().saturating_add(PATIENCE_LEAST) >= armed.as_nanos()
             && self.recovery.rings_not_before(&self.agreement(), armed);
-        debug_assert!(!is_later || self.retransmits_at() >= armed, "the bound is a lower one");
+        debug_assert!(!is_later || self.retransmits_at(rare) >= armed, "the bound is a lower one");
         is_later
     }
 
@@ -544,7 +537,7 @@ impl Connection {
     /// than a frame beyond the peer's window: what the peer does not take yet is not kept here for
     /// it, be its window closed now or about to close.
     pub(crate) fn send_limit(&self) -> u32 {
-        let limit = if self.send_tuned {
+        let limit = if self.flags.has(ConnectionFlags::SEND_TUNED) {
             let window = self.recovery.window().window();
             let bytes = |window: u32| window.div_ceil(self.mss()).saturating_mul(FRAME_TRUE_BYTES);
             let twice = bytes(window).saturating_mul(2);
@@ -570,10 +563,18 @@ impl Connection {
 
     /// Whether less than a third of the send buffer is free, or of its first size where it has
     /// grown: a third of what a long path needs is a third of its goodput.
-    fn is_crowded(&self) -> bool {
+    fn is_crowded(&self, rare: &StateSlab<RareState>) -> bool {
         let limit = self.send_limit();
-        let full = self.user_options.room(self.snd.unsent(), self.mss()) == 0;
-        full || self.fills(limit)
+        self.room(rare) == 0 || self.fills(limit)
+    }
+
+    /// How many bytes may be written by the limit of unsent ones.
+    #[inline]
+    pub(crate) fn room(&self, rare: &StateSlab<RareState>) -> usize {
+        if !self.flags.has(ConnectionFlags::LIMITS_UNSENT) {
+            return usize::MAX;
+        }
+        self.user_options(rare).room(self.snd.unsent(), self.mss())
     }
 
     /// The same of this limit, where unsent bytes have none.
@@ -584,24 +585,25 @@ impl Connection {
 
     /// Notes after a write whether the buffer is full, so that the program is notified of free
     /// space (backpressure).
-    pub(crate) fn note_written(&mut self) {
-        self.crowded |= self.is_crowded();
+    pub(crate) fn note_written(&mut self, rare: &StateSlab<RareState>) {
+        self.crowded |= self.is_crowded(rare);
     }
 
     /// After an acknowledgment: notifies a waiting program once a third of the buffer, or all of
     /// it, is free.
     #[inline(always)]
-    pub(crate) fn note_room(&mut self) {
-        if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
+    pub(crate) fn note_room(&mut self, rare: &StateSlab<RareState>) {
+        if self.snd.held() == 0 || self.crowded && !self.is_crowded(rare) {
             self.crowded = false;
             self.events.add(ConnectionEvents::WRITABLE);
         }
     }
 
     /// After written data has left: where unsent bytes are limited, notifies a waiting program.
-    pub(crate) fn note_sent(&mut self) {
-        if self.crowded && !self.is_crowded() {
-            self.note_room();
+    #[inline(always)]
+    pub(crate) fn note_sent(&mut self, rare: &StateSlab<RareState>) {
+        if self.crowded && !self.is_crowded(rare) {
+            self.note_room(rare);
         }
     }
 
@@ -653,15 +655,15 @@ impl Connection {
     /// Switches Nagle's algorithm off, or on again. When it is switched off, also where it was off,
     /// what it holds back is sent, and what a cork or `MSG_MORE` holds back, too (as on Linux).
     pub(crate) fn set_nodelay(&mut self, nodelay: bool) {
-        self.nodelay = nodelay;
+        self.flags.set(ConnectionFlags::NODELAY, nodelay);
         if nodelay && self.snd.unsent() > 0 {
             self.due.add(ConnectionDue::FORCE);
         }
     }
 
-    pub(crate) fn arm_keepalive(&mut self) {
-        if let Some(keepalive) = self.keepalive {
-            cold_path();
+    #[inline(always)]
+    pub(crate) fn arm_keepalive(&mut self, rare: &StateSlab<RareState>) {
+        if let Some(keepalive) = self.keepalive(rare) {
             self.timers.set(TimerKind::Keepalive, self.heard + keepalive.idle());
         }
     }
@@ -685,12 +687,12 @@ impl Connection {
         }
         let chunk = self.mss() as usize;
         let limit = self.send_limit();
-        let room = self.user_options.room(self.snd.unsent(), self.mss());
+        let room = self.room(&cx.records.rare);
         let room = if limit < FRAME_TRUE_BYTES { room.min(SMALL_PIECE) } else { room };
         let fits = bytes.get(..room).unwrap_or(bytes);
         let taken = self.snd.write(fits, chunk.max(128), limit, cx.pool);
-        self.user_options.writes(more);
-        self.note_written();
+        self.flags.set(ConnectionFlags::MORE, more);
+        self.note_written(&cx.records.rare);
         self.crowded |= taken < bytes.len();
         if taken == 0 && !bytes.is_empty() {
             return Err(SendError::WouldBlock);

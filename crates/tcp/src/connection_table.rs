@@ -50,10 +50,12 @@ use crate::place_timers::PlaceTimers;
 use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
 use crate::pseudo_header::PROTOCOL;
+use crate::rare_state::RareState;
 use crate::senders::Senders;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
+use crate::state_slab::StateSlab;
 use crate::syn_said::SynKept;
 use crate::table::rx_coalesce::run::RxCoalesce;
 use crate::time_wait::TimeWaits;
@@ -145,6 +147,8 @@ pub(crate) struct Slot {
     pub(crate) connection: Option<Connection>,
 }
 
+const _: () = assert!(size_of::<Slot>() == 576, "as `docs/benchmarks.md` has it");
+
 impl Slot {
     /// Whether it waits in the accept queue of a listener.
     #[inline(always)]
@@ -161,6 +165,7 @@ impl Slot {
     #[inline(never)]
     pub(crate) fn fill(
         &mut self,
+        rare: &mut StateSlab<RareState>,
         start: &OpenKind<'_>,
         owner: u32,
         slot: Option<AcceptSlot>,
@@ -171,7 +176,7 @@ impl Slot {
         self.queued = slot.unwrap_or_default();
         debug_assert!(self.connection.is_none(), "what was there has been dropped");
         let connection = self.connection.insert(Connection::new(start));
-        connection.take_settings(start);
+        connection.take_settings(rare, start);
         connection
     }
 }
@@ -471,6 +476,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
         place.and_then(|place| place.connection.as_ref()).ok_or(StaleHandle)
     }
 
+    /// The same with what few connections need.
+    pub(crate) fn named_rare(
+        &mut self,
+        id: ConnectionId,
+    ) -> Result<(&mut Connection, &mut StateSlab<RareState>), StaleHandle> {
+        let place = self.places.get_mut(id.index()).filter(|p| p.generation == id.generation);
+        let connection = place.and_then(|place| place.connection.as_mut()).ok_or(StaleHandle)?;
+        Ok((connection, &mut self.records.rare))
+    }
+
     pub(crate) fn named_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, StaleHandle> {
         let place = self.places.get_mut(id.index()).filter(|p| p.generation == id.generation);
         place.and_then(|place| place.connection.as_mut()).ok_or(StaleHandle)
@@ -529,7 +544,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Option<u32> {
         let index = self.take_place((&start.flow, hash))?;
         if let Some(place) = self.places.get_mut(index as usize) {
-            begin(place.fill(start, owner, None));
+            begin(place.fill(&mut self.records.rare, start, owner, None));
         }
         Some(index)
     }

@@ -7,14 +7,13 @@
 //! gain by falsifying losses: the nonce of RFC 3540 is historic. Not here: the bits of the IP
 //! header, which are `stack`'s.
 
-pub(crate) mod state;
-
 use core::hint::cold_path;
 
 use floodwall_base::Instant;
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, ConnectionDue};
+use crate::connection_flags::ConnectionFlags;
 use crate::segment::Segment;
 use crate::sent_segments::SentSegments;
 use crate::state::TcpState;
@@ -45,13 +44,15 @@ impl Connection {
             return;
         }
         if segment.has(TcpFlags::CWR) {
-            self.marks.echo = false;
+            self.flags.set(ConnectionFlags::ECHO, false);
             // The peer's window may be down to one segment: it waits for this acknowledgment.
             if segment.len > 0 {
                 self.due.add(ConnectionDue::ACK);
             }
         }
-        self.marks.echo |= segment.congestion;
+        if segment.congestion {
+            self.flags.set(ConnectionFlags::ECHO, true);
+        }
     }
 
     /// Whether an acceptable acknowledgment echoes a mark. Call before the acknowledged data is
@@ -74,12 +75,12 @@ impl Connection {
     /// The window was reduced, for any reason: CWR is set on the next new data, so that the peer
     /// ends its echo (section 6.1.2).
     pub(crate) const fn note_reduction(&mut self) {
-        self.marks.reduced = self.agreed.ecn;
+        self.flags.set(ConnectionFlags::REDUCED, self.agreed.ecn);
     }
 
     /// The ECN flags of every acknowledgment.
     pub(crate) const fn marks_of_ack(&self) -> TcpFlags {
-        if self.marks.echo { TcpFlags::ECE } else { TcpFlags::NONE }
+        if self.flags.has(ConnectionFlags::ECHO) { TcpFlags::ECE } else { TcpFlags::NONE }
     }
 
     /// The ECN flags of `len` bytes of new data, which routers may mark.
@@ -87,8 +88,8 @@ impl Connection {
         if len == 0 || !self.agreed.ecn || self.state() == TcpState::SynReceived {
             return TcpFlags::NONE;
         }
-        self.marks.capable = true;
-        match core::mem::take(&mut self.marks.reduced) {
+        self.flags.set(ConnectionFlags::CAPABLE, true);
+        match self.flags.take(ConnectionFlags::REDUCED) {
             true => TcpFlags::CWR,
             false => TcpFlags::NONE,
         }
@@ -96,11 +97,11 @@ impl Connection {
 
     /// Whether the next new segment carries a flag that later ones do not.
     pub(crate) const fn owes_mark(&self) -> bool {
-        self.marks.reduced
+        self.flags.has(ConnectionFlags::REDUCED)
     }
 
     /// Whether the segment built last is ECN-capable.
     pub(crate) const fn take_capable(&mut self) -> bool {
-        core::mem::replace(&mut self.marks.capable, false)
+        self.flags.take(ConnectionFlags::CAPABLE)
     }
 }

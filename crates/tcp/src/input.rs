@@ -106,7 +106,7 @@ impl Connection {
         self.note_timestamp(&segment, cx.now);
         self.note_marks(&segment);
         self.heard = cx.now;
-        self.arm_keepalive();
+        self.arm_keepalive(&cx.records.rare);
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.
         self.on_text(cx, segment, payload)
     }
@@ -150,7 +150,7 @@ impl Connection {
         self.note_timestamp(segment, cx.now);
         self.note_marks(segment);
         self.heard = cx.now;
-        self.arm_keepalive();
+        self.arm_keepalive(&cx.records.rare);
         self.on_texts(cx, (segment.len, segment.has(TcpFlags::PSH)), texts)
     }
 
@@ -238,7 +238,7 @@ impl Connection {
         self.note_pressure();
         if self.repeats_last(segment) {
             self.heard = cx.now;
-            self.arm_keepalive();
+            self.arm_keepalive(&cx.records.rare);
             if let Some(outcome) = self.on_ack(cx, segment) {
                 return outcome;
             }
@@ -271,18 +271,20 @@ impl Connection {
     /// second: otherwise two desynchronised ends would answer each other for ever.
     fn answer(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
-            let (now, last) = (CoarseTime::of(cx.now), self.rcv.answered);
+            let Some(state) = self.rare(&mut cx.records.rare) else { return };
+            let (now, last) = (CoarseTime::of(cx.now), state.answered);
             if now.since(last) < ANSWER_EVERY && last != CoarseTime::ORIGIN {
                 return;
             }
-            self.rcv.answered = now;
+            state.answered = now;
         }
         self.due.add(ConnectionDue::ACK);
     }
 
     /// Sends a challenge ACK (RFC 5961), within the connection's budget (section 7).
     fn challenge(&mut self, cx: &mut ConnectionContext<'_>, reason: DropReason) -> InputOutcome {
-        if self.challenges.allow(cx.now, &mut cx.random.secret) {
+        let state = self.rare(&mut cx.records.rare);
+        if state.is_some_and(|state| state.challenges.allow(cx.now, &mut cx.random.secret)) {
             cx.counters.count(Counter::TcpExtTCPChallengeACK);
             self.due.add(ConnectionDue::ACK);
         }

@@ -6,8 +6,8 @@
 //! own state (`connection.rs`) is what it needs at rest and for each segment; what matters only
 //! from time to time lies in slabs of its shard: sent segments (`sent_segments.rs`), runs of
 //! segments out of order (`out_of_order.rs`), losses and the congestion controller
-//! (`loss_state.rs`). Not here: half-open connections of listeners (`syncache`), addresses and
-//! routes (`ip`), wake-ups of waiting applications (`stack`).
+//! (`loss_state.rs`), and unusual settings (`rare_state.rs`). Not here: half-open connections of
+//! listeners (`syncache`), addresses and routes (`ip`), wake-ups of waiting applications (`stack`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -15,6 +15,7 @@ mod ack_segment;
 mod chunk_budget;
 mod coarse_time;
 mod connection;
+mod connection_flags;
 mod connection_index;
 mod connection_table;
 mod deferred_chunks;
@@ -39,11 +40,13 @@ mod places;
 mod port;
 mod pseudo_header;
 mod queue;
+mod rare_state;
 mod receive_state;
 mod segment;
 mod send_state;
 mod settings;
 mod state;
+mod state_slab;
 mod syn_said;
 mod table;
 mod timeouts;

@@ -49,6 +49,8 @@ pub struct OooRanges {
     slab: Box<[OooRange]>,
     free: u32,
     available: usize,
+    /// Counts growth of runs, for recency.
+    touches: u32,
 }
 
 impl OooRanges {
@@ -65,7 +67,7 @@ impl OooRanges {
             packets: PacketList::new(),
         };
         let free = if capacity == 0 { NONE } else { 0 };
-        Self { slab: (0..capacity).map(empty).collect(), free, available: capacity }
+        Self { slab: (0..capacity).map(empty).collect(), free, available: capacity, touches: 0 }
     }
 
     /// Number of free runs.
@@ -131,15 +133,13 @@ pub enum Insertion {
     TooManyRuns,
 }
 
-/// The reassembly queue of one connection: 24 bytes. It owns runs of its shard's [`OooRanges`]:
+/// The reassembly queue of one connection: 20 bytes. It owns runs of its shard's [`OooRanges`]:
 /// call [`OutOfOrder::clear`] before dropping it.
 #[derive(Debug)]
 pub struct OutOfOrder {
     first: u32,
     count: u16,
     held: u32,
-    /// Counts growth of runs, for recency.
-    touches: u32,
     /// The duplicate range to report next (D-SACK, RFC 2883).
     duplicate: (Seq, Seq),
     has_duplicate: bool,
@@ -155,14 +155,7 @@ impl OutOfOrder {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            first: NONE,
-            count: 0,
-            held: 0,
-            touches: 0,
-            duplicate: (Seq(0), Seq(0)),
-            has_duplicate: false,
-        }
+        Self { first: NONE, count: 0, held: 0, duplicate: (Seq(0), Seq(0)), has_duplicate: false }
     }
 
     /// Whether the queue is empty: then in-order data bypasses it.
@@ -227,7 +220,7 @@ impl OutOfOrder {
                 start = covered;
             }
             if end.is_at_most(start) {
-                self.touch(runs, before);
+                Self::touch(runs, before);
                 return if kept { Insertion::Kept } else { Insertion::Duplicate };
             }
             if !self.has_room(runs, seq, packet.held_size(), room) {
@@ -244,7 +237,7 @@ impl OutOfOrder {
                 // peer.
                 packet.truncate(len);
                 let holder = self.fill(runs, (before, at), (start, gap_end), packet);
-                self.touch(runs, holder.unwrap_or(before));
+                Self::touch(runs, holder.unwrap_or(before));
                 let kept = kept || holder.is_some();
                 return if kept { Insertion::Kept } else { Insertion::TooManyRuns };
             };
@@ -309,7 +302,7 @@ impl OutOfOrder {
         let mut latest: [Option<(u32, SackBlock)>; SACK_BLOCKS_MAX] = [None; SACK_BLOCKS_MAX];
         let mut at = self.first;
         while let Some(run) = runs.run(at) {
-            let age = self.touches.wrapping_sub(run.touched);
+            let age = runs.touches.wrapping_sub(run.touched);
             let mut entry = Some((age, SackBlock { left: run.start.0, right: run.end.0 }));
             for place in &mut latest {
                 let is_later = match (&entry, &place) {
@@ -467,10 +460,11 @@ impl OutOfOrder {
         }
     }
 
-    fn touch(&mut self, runs: &mut OooRanges, index: u32) {
-        self.touches = self.touches.wrapping_add(1);
+    fn touch(runs: &mut OooRanges, index: u32) {
+        runs.touches = runs.touches.wrapping_add(1);
+        let touched = runs.touches;
         if let Some(run) = runs.run_mut(index) {
-            run.touched = self.touches;
+            run.touched = touched;
         }
     }
 }

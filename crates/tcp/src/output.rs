@@ -18,12 +18,15 @@ use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, SYN_LEN, TcpFields, TcpFlags}
 use floodwall_wire::tcp_options::{SynNumbers, TcpOptionSet, Timestamps};
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::connection_flags::ConnectionFlags;
 use crate::delayed_ack::DELAYED_ACK_TIME;
 use crate::memory::Scarcity;
 use crate::pseudo_header::{pseudo_header, pseudo_header_of_any};
+use crate::rare_state::RareState;
 use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
+use crate::state_slab::StateSlab;
 use crate::timer::TimerKind;
 
 /// Offset of the checksum in a header (RFC 9293 section 3.1).
@@ -149,7 +152,7 @@ impl Connection {
             self.snd.nxt = self.snd.iss + 1;
             self.heard = cx.now;
         }
-        self.timers.set(TimerKind::Retransmit, self.open_until(cx.now));
+        self.timers.set(TimerKind::Retransmit, self.open_until(&cx.records.rare, cx.now));
         Ok(Some(packet))
     }
 
@@ -257,9 +260,9 @@ impl Connection {
             && !self.snd.fin
             && !self.probe
             && self.error.is_none()
-            && !self.user_options.is_particular()
+            && !self.flags.has(ConnectionFlags::CORK.and(ConnectionFlags::LIMITS_UNSENT))
             && self.snd.scarcity != Scarcity::NoFrame
-            && (self.nodelay || !self.snd.has_short_outstanding())
+            && (self.has_nodelay() || !self.snd.has_short_outstanding())
             && len <= room
             && len <= self.snd.usable()
             && len <= self.recovery.allowance()
@@ -269,7 +272,7 @@ impl Connection {
         if !leaves {
             return None;
         }
-        if self.user_options.restarts_slowly {
+        if self.flags.has(ConnectionFlags::RESTARTS_SLOWLY) {
             let agreement = self.agreement();
             if self.recovery.before_sending(cx.records, &agreement, cx.now)
                 && self.recovery.allowance() < len
@@ -281,7 +284,9 @@ impl Connection {
         if self.snd.una + len == self.snd.nxt {
             self.stalled = cx.now;
         }
-        self.user_options.writes(false);
+        if self.flags.has(ConnectionFlags::MORE) {
+            self.flags.set(ConnectionFlags::MORE, false);
+        }
         self.crowded |= self.fills(limit);
         // What could not be built counts as sent: the timer retransmits it.
         match self.departs(cx, Some(packet), Some(sum), room) {
@@ -307,7 +312,7 @@ impl Connection {
         if len == 0 {
             return (is_one && !owes_ack).then_some(None);
         }
-        if self.user_options.restarts_slowly {
+        if self.flags.has(ConnectionFlags::RESTARTS_SLOWLY) {
             let agreement = self.agreement();
             if self.recovery.before_sending(cx.records, &agreement, cx.now)
                 && self.recovery.allowance() < len
@@ -383,10 +388,20 @@ impl Connection {
         let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
             || fits == waits
-                && (self.snd.fin || (self.nodelay || quiet) && !self.user_options.holds_back())
+                && (self.snd.fin || (self.has_nodelay() || quiet) && !self.holds_back())
             || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
             || self.due.has(ConnectionDue::FORCE);
         if worth { fits.min(mss) } else { 0 }
+    }
+
+    /// Whether a partial segment is held back, as long as possible: once nothing is in flight,
+    /// until the persist timer expires.
+    const fn holds_back(&self) -> bool {
+        self.flags.has(ConnectionFlags::CORK.and(ConnectionFlags::MORE))
+    }
+
+    const fn has_nodelay(&self) -> bool {
+        self.flags.has(ConnectionFlags::NODELAY)
     }
 
     /// Whether the FIN may be sent: after the last byte (RFC 9293 section 3.10.4), and in the
@@ -407,7 +422,7 @@ impl Connection {
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         let agreement = self.agreement();
-        if self.snd.unsent() > 0 && self.user_options.restarts_slowly {
+        if self.snd.unsent() > 0 && self.flags.has(ConnectionFlags::RESTARTS_SLOWLY) {
             self.recovery.before_sending(cx.records, &agreement, cx.now);
         }
         let len = self.may_send(cx.records);
@@ -456,7 +471,7 @@ impl Connection {
         room: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         self.due.remove(ConnectionDue::FORCE);
-        self.note_sent();
+        self.note_sent(&cx.records.rare);
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         // Larger only where that is a probe.
         let unit = room.max(len);
@@ -488,7 +503,7 @@ impl Connection {
     /// Data waits, nothing is in flight, and the peer's window is zero or too small (or its window
     /// update was lost): starts the persist timer.
     #[inline(always)]
-    pub(crate) fn mind_the_window(&mut self, now: Instant) {
+    pub(crate) fn mind_the_window(&mut self, rare: &StateSlab<RareState>, now: Instant) {
         let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
         let stuck = waits
             && self.snd.una == self.snd.nxt
@@ -500,7 +515,7 @@ impl Connection {
                 // From now on, regardless of how long the connection was idle.
                 self.stalled = self.stalled.max(now);
             }
-            self.timers.set(TimerKind::Persist, self.persist_at(now));
+            self.timers.set(TimerKind::Persist, self.persist_at(rare, now));
         }
     }
 

@@ -29,9 +29,22 @@ const CLOSE_ENOUGH: u16 = 24;
 /// The MSS of IPv4's smallest path MTU: with it, DF is clear.
 const LEAST_MSS_V4: u16 = 512;
 
+/// What each connection keeps of its path. The rest is in its [`crate::rare_state`], where there is
+/// any: reports, and a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathKept {
+    /// As in [`PathSize`].
+    pub(crate) mtu: u32,
+    /// Where the network layer lets in what the peer sends, as [`FlowAdmission`] (`rx_predict.rs`).
+    admitted_at: u32,
+    admitted_on: IfIndex,
+    /// As in [`PathSize`].
+    pub(crate) cap: u16,
+}
+
 /// The segment sizes of one path. Fields hold the payload of a segment without options, unless
 /// stated otherwise.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PathSize {
     /// Where it `has_at`: in a search when a probe may be sent, which needs a path that has proved
     /// alive; else until when `told` counts.
@@ -53,16 +66,13 @@ pub(crate) struct PathSize {
     has_tried: bool,
     /// The path carries less than the floor: routers may fragment.
     clears_df: bool,
-    /// The segment built last is a probe.
-    is_probe: bool,
-    /// Where the network layer lets in what the peer sends, as [`FlowAdmission`] (`rx_predict.rs`).
-    admitted_on: IfIndex,
-    admitted_at: u32,
 }
 
 impl PathSize {
+    pub(crate) const UNKNOWN: Self = Self::new(0, 0);
+
     /// A path with this MTU by the routing tables, 0 where it was not looked up yet.
-    pub(crate) fn new(mtu: u32, cap: u16) -> Self {
+    pub(crate) const fn new(mtu: u32, cap: u16) -> Self {
         Self {
             at: CoarseTime::ORIGIN,
             has_at: false,
@@ -74,10 +84,17 @@ impl PathSize {
             probe: 0,
             has_tried: false,
             clears_df: false,
-            is_probe: false,
-            admitted_on: FlowAdmission::NONE.iface,
-            admitted_at: FlowAdmission::NONE.generation,
         }
+    }
+
+    pub(crate) const fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// What a connection keeps of it, where nothing else is known.
+    pub(crate) const fn kept(&self) -> PathKept {
+        let FlowAdmission { iface: admitted_on, generation: admitted_at } = FlowAdmission::NONE;
+        PathKept { mtu: self.mtu, admitted_at, admitted_on, cap: self.cap }
     }
 
     /// The size that tables, reports and the program permit.
@@ -114,20 +131,14 @@ impl PathSize {
 
     /// Whether a segment of ours may be fragmented by routers.
     pub(crate) const fn clears_df(&self) -> bool {
-        self.clears_df && !self.is_probe
+        self.clears_df
     }
 
     /// The routing tables' MTU at this moment; returns whether it changes anything.
-    #[inline]
     fn follow(&mut self, mtu: u32, now: Instant) -> bool {
         if mtu == self.mtu && self.told == 0 {
             return false;
         }
-        self.follow_change(mtu, now)
-    }
-
-    #[cold]
-    fn follow_change(&mut self, mtu: u32, now: Instant) -> bool {
         let is_over = !self.is_searching() && !self.waits(now);
         // Once the tables have it, they also know when it ends.
         let is_known = mtu <= u32::from(self.told) && !self.clears_df;
@@ -215,7 +226,7 @@ const FRAGMENT_TRIES: u8 = 6;
 /// carries).
 const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
-impl PathSize {
+impl PathKept {
     /// Where the network layer has admitted a packet of the peer last.
     #[inline]
     pub(crate) const fn admission(&self) -> FlowAdmission {

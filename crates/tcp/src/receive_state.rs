@@ -14,7 +14,6 @@
 
 use floodwall_base::{Instant, Seq};
 
-use crate::coarse_time::CoarseTime;
 use crate::memory::{HALF_FLOOR, HALF_LIMIT_FIRST};
 use crate::queue::ByteQueue;
 use crate::tuning::Tuning;
@@ -40,8 +39,6 @@ pub(crate) struct ReceiveState {
     /// The folded sum of addresses, ports and protocol number: part of each checksum that we make.
     /// It belongs to no half; here are two bytes of room.
     pub(crate) ends_sum: u16,
-    /// The end of the peer's FIN, where that arrived out of order (`Connection::fin_ahead`).
-    pub(crate) fin_end: Seq,
     /// Limit of true bytes in the receive buffer.
     pub(crate) limit: u32,
     /// The estimated size of the peer's segments.
@@ -56,8 +53,6 @@ pub(crate) struct ReceiveState {
     pub(crate) fin: bool,
     /// The application has closed the receive direction.
     pub(crate) shut: bool,
-    /// When a segment outside of the window was last answered (ends an ACK loop).
-    pub(crate) answered: CoarseTime,
     /// True bytes handed out to a program on another thread and not yet released.
     pub(crate) lent: u32,
     /// True bytes that the memory limit of all connections lets it hold (`memory.rs`).
@@ -76,7 +71,6 @@ impl ReceiveState {
             irs: Seq(0),
             nxt: Seq(0),
             edge: Seq(0),
-            fin_end: Seq(0),
             shift: 0,
             ends_sum: 0,
             limit: 0,
@@ -86,7 +80,6 @@ impl ReceiveState {
             acked: Seq(0),
             fin: false,
             shut: false,
-            answered: CoarseTime::ORIGIN,
             lent: 0,
             allowed: u32::MAX,
             send_allowed: u32::MAX,

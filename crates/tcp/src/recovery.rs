@@ -23,12 +23,13 @@ pub use crate::scoreboard::ScoreboardChange;
 
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Flight, Window};
 use crate::connection_index::ConnectionIndex;
-use crate::loss_state::{NO_LOSS_STATE, SizeProbe};
+use crate::loss_state::SizeProbe;
 use crate::prr::PrrState;
 use crate::rack::RackState;
 use crate::rtt::{RttConfig, RttEstimator};
 use crate::scoreboard::Scoreboard;
 use crate::sent_segments::SentSegments;
+use crate::state_slab::NO_STATE;
 
 /// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
 /// 5681 section 3.2).
@@ -117,9 +118,9 @@ pub struct Recovery {
     /// When segments that may still arrive out of order are lost, where it `is_reordering`; else
     /// when a tail loss probe is due.
     alarm: ConnectionIndex,
-    /// What it knows while its window limits it, or a loss is looked for ([`LossStates`]).
+    /// What it knows while its window limits it, or a loss is looked for ([`LossState`]).
     ///
-    /// [`LossStates`]: crate::loss_state::LossStates
+    /// [`LossState`]: crate::loss_state::LossState
     loss: u32,
     /// In fast recovery: bytes that may be sent now (`prr.rs`).
     granted: u32,
@@ -140,7 +141,7 @@ impl Recovery {
             rack: RackState::new(una),
             rtt: RttEstimator::new(),
             window: Window::new(algorithm, mss),
-            loss: NO_LOSS_STATE,
+            loss: NO_STATE,
             granted: 0,
             phase: RecoveryPhase::Open,
             is_reordering: false,
@@ -162,7 +163,7 @@ impl Recovery {
     pub(crate) fn begin_under(&mut self, algorithm: Algorithm, mss: u32) {
         debug_assert_eq!(self.board.outstanding(), 0, "nothing was sent");
         self.mss = mss.max(1);
-        debug_assert_eq!(self.loss, NO_LOSS_STATE, "nothing was lost");
+        debug_assert_eq!(self.loss, NO_STATE, "nothing was lost");
         self.window = Window::new(algorithm, self.mss);
     }
 
@@ -437,7 +438,7 @@ impl Recovery {
     fn pass_marks(&mut self, records: &mut SentSegments) {
         let una = self.board.una();
         self.point = self.point.later(una);
-        if self.loss != NO_LOSS_STATE {
+        if self.loss != NO_STATE {
             self.pass_loss(records);
         }
     }
@@ -468,7 +469,7 @@ impl Recovery {
     /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
     /// section 3.1; RFC 6928 section 2 exempts the loss of a single one).
     pub fn begin_slowly(&mut self) {
-        debug_assert_eq!(self.loss, NO_LOSS_STATE, "nothing was sent");
+        debug_assert_eq!(self.loss, NO_STATE, "nothing was sent");
         self.window.begin_with(self.mss);
     }
 
@@ -576,7 +577,7 @@ impl Recovery {
     /// Frees the records: before the connection is freed.
     pub fn clear(&mut self, records: &mut SentSegments) {
         self.board.clear(records);
-        records.losses.give_back(core::mem::replace(&mut self.loss, NO_LOSS_STATE));
+        records.losses.give_back(core::mem::replace(&mut self.loss, NO_STATE));
     }
 
     /// How many samples of the round-trip time a round gives, with so much in flight.

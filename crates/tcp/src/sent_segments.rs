@@ -1,6 +1,7 @@
 //! Records of sent and not yet acknowledged data, in a slab of the shard.
 //!
-//! Used by [`crate::scoreboard`] alone; beside it are the loss states of the shard's senders. A
+//! Used by [`crate::scoreboard`] alone; beside it are the loss states of the shard's senders, and
+//! what few connections need. A
 //! record is a range of the stream that was sent at one moment and has one delivery status. It is
 //! in two lists: by sequence, and by time sent (while in flight) or by order of retransmission
 //! (while lost). Invariant: an allocated index is in use until it is freed; the lists' links are
@@ -10,7 +11,9 @@ use floodwall_base::limits::TCP_RECORDS_RESERVE_DIVISOR;
 use floodwall_base::{Instant, Seq};
 
 use crate::chunk_budget::ChunkBudget;
-use crate::loss_state::LossStates;
+use crate::loss_state::LossState;
+use crate::rare_state::RareState;
+use crate::state_slab::StateSlab;
 
 /// No record.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -116,7 +119,9 @@ pub struct SentSegments {
     available: usize,
     reserve: usize,
     /// What senders know while they look for losses (`loss_state.rs`).
-    pub(crate) losses: LossStates,
+    pub(crate) losses: StateSlab<LossState>,
+    /// What few connections need (`rare_state.rs`).
+    pub(crate) rare: StateSlab<RareState>,
     /// How much of what is acknowledged may be freed at once (`chunk_budget.rs`).
     pub(crate) freeing: ChunkBudget,
 }
@@ -143,8 +148,9 @@ impl SentSegments {
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();
         let reserve = capacity / TCP_RECORDS_RESERVE_DIVISOR;
-        let (losses, freeing) = (LossStates::new(places), ChunkBudget::new());
-        Self { slab, free, available: capacity, reserve, losses, freeing }
+        let (losses, rare) = (StateSlab::new(places), StateSlab::new(places));
+        let freeing = ChunkBudget::new();
+        Self { slab, free, available: capacity, reserve, losses, rare, freeing }
     }
 
     /// Number of free records.

@@ -11,6 +11,7 @@
 //! run out (`TCP_ORPHAN_PATIENCE_MIN`); then it is reset (RFC
 //! 6429 permits a host to do so; probes that are answered for ever must not keep it open).
 
+use core::hint::cold_path;
 use core::time::Duration;
 
 use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_STALL_PATIENCE};
@@ -21,10 +22,12 @@ use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::orphan_patience::OrphanPatience;
+use crate::rare_state::RareState;
 use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
 use crate::settings::KeepaliveTimes;
 use crate::state::{StateStep, TcpState};
+use crate::state_slab::StateSlab;
 use crate::timer::TimerKind;
 
 /// Longest interval between two zero-window probes (persist timer).
@@ -35,7 +38,7 @@ impl Connection {
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) -> u32 {
         let mut cost = 0;
         let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
-        self.arm_retransmit(Instant::FAR);
+        self.arm_retransmit(&cx.records.rare, Instant::FAR);
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
@@ -50,7 +53,7 @@ impl Connection {
                 TimerKind::Keepalive => self.on_keepalive(cx),
                 TimerKind::Close => self.on_close_timer(),
                 // The retry happens when output is called.
-                TimerKind::Retry => cost = self.free_by_timer(cx.now),
+                TimerKind::Retry => cost = self.free_by_timer(&cx.records.rare, cx.now),
             }
         }
         cost
@@ -59,39 +62,40 @@ impl Connection {
     /// Frees a part of what is acknowledged, if there is any, and notifies a program that waits for
     /// room; returns the units that it cost. The timer does so again while there is more, after
     /// other connections.
-    fn free_by_timer(&mut self, now: Instant) -> u32 {
+    fn free_by_timer(&mut self, rare: &StateSlab<RareState>, now: Instant) -> u32 {
         let (mut again, held) = (false, self.snd.held());
         let cost = ChunkBudget::by_timer(|most| again = !self.snd.free_acknowledged(most));
         if again {
             self.timers.set(TimerKind::Retry, now + Duration::from_nanos(1));
         }
         if self.snd.held() < held {
-            self.note_room();
+            self.note_room(rare);
         }
         cost
     }
 
     /// How long a connection may make no progress before it is given up.
-    fn patience(&self, orphans: OrphanPatience) -> Duration {
-        let usual = match self.state() {
-            TcpState::SynSent | TcpState::SynReceived => {
-                self.user_options.opening(TCP_OPEN_PATIENCE)
-            }
-            _ if self.released => orphans.stall,
-            _ => TCP_STALL_PATIENCE,
+    fn patience(&self, rare: &StateSlab<RareState>, orphans: OrphanPatience) -> Duration {
+        let opening = matches!(self.state(), TcpState::SynSent | TcpState::SynReceived);
+        let usual = match opening {
+            true => TCP_OPEN_PATIENCE,
+            false if self.released => orphans.stall,
+            false => TCP_STALL_PATIENCE,
         };
-        self.user_options.stalling(usual)
+        let Some(RareState { options, .. }) = self.known_rare(rare) else { return usual };
+        cold_path();
+        options.stalling(if opening { options.opening(usual) } else { usual })
     }
 
     /// When the connection is given up unless there is progress. No timer that looks after data or
     /// a window is later, so that a user timeout is kept to (RFC 5482).
-    pub(crate) fn given_up_at(&self) -> Instant {
-        self.stalled + self.patience(OrphanPatience::FULL)
+    pub(crate) fn given_up_at(&self, rare: &StateSlab<RareState>) -> Instant {
+        self.stalled + self.patience(rare, OrphanPatience::FULL)
     }
 
     /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
-        if cx.now - self.stalled < self.patience(cx.places.orphans()) {
+        if cx.now - self.stalled < self.patience(&cx.records.rare, cx.places.orphans()) {
             return false;
         }
         self.abort(ConnectionError::TimedOut);
@@ -127,18 +131,18 @@ impl Connection {
         if self.is_hopeless(cx) {
             return;
         }
-        if !self.user_options.tries_again(retries) {
+        if !self.user_options(&cx.records.rare).tries_again(retries) {
             return self.abort(ConnectionError::TimedOut);
         }
         cx.counters.count(Counter::TcpExtTCPTimeouts);
         self.recovery.rtt_mut().back_off();
         self.due.add(ConnectionDue::SYN);
-        self.timers.set(TimerKind::Retransmit, self.open_until(cx.now));
+        self.timers.set(TimerKind::Retransmit, self.open_until(&cx.records.rare, cx.now));
     }
 
     /// When a SYN that is sent now is retransmitted or given up.
-    pub(crate) fn open_until(&self, now: Instant) -> Instant {
-        (now + self.rto()).min(self.given_up_at())
+    pub(crate) fn open_until(&self, rare: &StateSlab<RareState>, now: Instant) -> Instant {
+        (now + self.rto()).min(self.given_up_at(rare))
     }
 
     /// The interval of the persist timer: after how long the peer's window is probed (RFC 9293
@@ -162,29 +166,29 @@ impl Connection {
         } else {
             ConnectionDue::PROBE
         });
-        self.timers.set(TimerKind::Persist, self.persist_at(cx.now));
+        self.timers.set(TimerKind::Persist, self.persist_at(&cx.records.rare, cx.now));
     }
 
     /// When the peer's window is probed next, or the connection given up.
-    pub(crate) fn persist_at(&self, now: Instant) -> Instant {
-        (now + self.persist_delay()).min(self.given_up_at())
+    pub(crate) fn persist_at(&self, rare: &StateSlab<RareState>, now: Instant) -> Instant {
+        (now + self.persist_delay()).min(self.given_up_at(rare))
     }
 
     fn on_keepalive(&mut self, cx: &mut ConnectionContext<'_>) {
-        let Some(keepalive) = self.keepalive else { return };
+        let Some(keepalive) = self.keepalive(&cx.records.rare) else { return };
         if !self.state().is_synchronized() || self.state() == TcpState::TimeWait {
             return;
         }
         let silence = cx.now - self.heard;
         if silence < keepalive.idle() {
-            return self.arm_keepalive();
+            return self.arm_keepalive(&cx.records.rare);
         }
         // Waiting data acts as the probe.
         if self.snd.una == self.snd.nxt {
             let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
                 / keepalive.interval().as_nanos();
             // A user timeout replaces the count, once a probe was not answered (as on Linux).
-            let is_over = match self.user_options.user_timeout() {
+            let is_over = match self.user_options(&cx.records.rare).user_timeout() {
                 Some(timeout) => silence >= timeout && (asked > 0 || timeout > keepalive.idle()),
                 None => asked >= u128::from(keepalive.count),
             };
@@ -193,13 +197,19 @@ impl Connection {
             }
             self.due.add(ConnectionDue::PROBE);
         }
-        self.timers.set(TimerKind::Keepalive, self.keepalive_at(keepalive, cx.now));
+        let at = self.keepalive_at(&cx.records.rare, keepalive, cx.now);
+        self.timers.set(TimerKind::Keepalive, at);
     }
 
     /// When a silent peer is probed again, or the connection given up by its user timeout.
-    fn keepalive_at(&self, keepalive: KeepaliveTimes, now: Instant) -> Instant {
+    fn keepalive_at(
+        &self,
+        rare: &StateSlab<RareState>,
+        keepalive: KeepaliveTimes,
+        now: Instant,
+    ) -> Instant {
         let next = now + keepalive.interval();
-        let over = self.user_options.user_timeout().map(|timeout| self.heard + timeout);
+        let over = self.user_options(rare).user_timeout().map(|timeout| self.heard + timeout);
         over.filter(|over| now < *over).map_or(next, |over| next.min(over))
     }
 

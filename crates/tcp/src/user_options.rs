@@ -1,9 +1,8 @@
-//! Optional settings of a connection: time limits of the handshake and of unacknowledged data,
-//! corking, unsent data limit, and slow start after idle.
+//! Optional settings of a connection: time limits of the handshake and of unacknowledged data, and
+//! the limit of unsent data.
 //!
-//! Part of `connection.rs`; used by `output.rs` before data is sent, by `timeouts.rs` while a SYN
-//! is unanswered. Sixteen bytes: most connections have the defaults. Reading: RFC 1122 section
-//! 4.2.3.5, RFC 5681 section 4.1.
+//! Part of [`crate::rare_state`], as most connections have the defaults; used by `output.rs` before
+//! data is sent, by `timeouts.rs` while a SYN is unanswered. Reading: RFC 1122 section 4.2.3.5.
 
 use core::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::settings::TcpSettings;
 /// As many SYNs as the time limit permits.
 const ANY_SYNS: u8 = u8::MAX;
 
-/// The optional settings of one connection, in compact form.
+/// The optional settings of one connection, in compact form: 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserOptions {
     /// Limit of bytes written and not sent.
@@ -23,24 +22,21 @@ pub(crate) struct UserOptions {
     stalling: u32,
     /// Maximum of SYN retransmissions, or [`ANY_SYNS`].
     syn_retries: u8,
-    /// A congestion window that was unused is reduced.
-    pub(crate) restarts_slowly: bool,
-    cork: bool,
-    /// The last write had `MSG_MORE`.
-    more: bool,
 }
 
 impl UserOptions {
     /// None is set.
-    pub(crate) const NONE: Self = Self {
-        unsent_most: u32::MAX,
-        opening: 0,
-        stalling: 0,
-        syn_retries: ANY_SYNS,
-        restarts_slowly: false,
-        cork: false,
-        more: false,
-    };
+    pub(crate) const NONE: Self =
+        Self { unsent_most: u32::MAX, opening: 0, stalling: 0, syn_retries: ANY_SYNS };
+
+    /// Whether a program has set any of them.
+    #[inline]
+    pub(crate) const fn is_any(settings: &TcpSettings) -> bool {
+        settings.unsent_bytes.is_some()
+            || settings.open_timeout.is_some()
+            || settings.user_timeout.is_some()
+            || settings.syn_retries.is_some()
+    }
 
     pub(crate) fn of(settings: &TcpSettings) -> Self {
         Self {
@@ -48,30 +44,12 @@ impl UserOptions {
             opening: millis(settings.open_timeout),
             stalling: millis(settings.user_timeout),
             syn_retries: settings.syn_retries.unwrap_or(ANY_SYNS),
-            restarts_slowly: settings.slow_start_after_idle,
-            cork: settings.cork,
-            more: false,
         }
     }
 
-    /// Whether a partial segment is held back, as long as possible: once nothing is in flight,
-    /// until the persist timer expires.
-    pub(crate) const fn holds_back(&self) -> bool {
-        self.cork || self.more
-    }
-
-    /// Whether writes or unsent data are treated in any other than the usual way.
-    pub(crate) const fn is_particular(&self) -> bool {
-        self.cork || self.unsent_most != u32::MAX
-    }
-
-    pub(crate) const fn set_cork(&mut self, on: bool) {
-        self.cork = on;
-    }
-
-    /// Notes a write, and whether more data follows.
-    pub(crate) const fn writes(&mut self, more: bool) {
-        self.more = more;
+    /// Whether unsent data is limited.
+    pub(crate) const fn limits_unsent(&self) -> bool {
+        self.unsent_most != u32::MAX
     }
 
     /// How many bytes may be written where so many are unsent: at least a segment, if any.

@@ -10,8 +10,10 @@ use crate::connection::ConnectionDue;
 use crate::delayed_ack::DelayedAcks;
 use crate::kept_deadline::KeptDeadline;
 use crate::place_timers::PlaceTimers;
+use crate::rare_state::RareState;
 use crate::senders::Senders;
 use crate::state::TcpState;
+use crate::state_slab::StateSlab;
 use crate::timer::TimerKind;
 
 /// The lists and timers in which a place may be.
@@ -21,6 +23,7 @@ struct PlaceLists<'a> {
     timers: &'a mut PlaceTimers,
     works: &'a KeptDeadline,
     ready: &'a mut IndexLists,
+    rare: &'a StateSlab<RareState>,
 }
 
 impl Slot {
@@ -34,7 +37,7 @@ impl Slot {
             lists.dirty.remove(index);
         }
         if !wants_output {
-            connection.mind_the_window(now);
+            connection.mind_the_window(lists.rare, now);
         }
         self.settle_timers(lists, index);
     }
@@ -44,7 +47,7 @@ impl Slot {
     fn settle_timers(&mut self, lists: PlaceLists<'_>, index: u32) {
         let is_queued = self.is_queued();
         let Some(connection) = &mut self.connection else { return };
-        connection.arm_retransmit(self.armed);
+        connection.arm_retransmit(lists.rare, self.armed);
         lists.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
         let next = connection.timers.next();
         if next < self.armed {
@@ -140,8 +143,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let connection = place.connection.as_ref()?;
         let grew = self.memory.note(index, connection.held(), now);
         self.grew |= grew && self.memory.is_crowded();
-        let Self { dirty, delayed, timers, works, ready, .. } = self;
-        Some((place, PlaceLists { dirty, delayed, timers, works, ready }))
+        let Self { dirty, delayed, timers, works, ready, records, .. } = self;
+        let rare = &records.rare;
+        Some((place, PlaceLists { dirty, delayed, timers, works, ready, rare }))
     }
 
     /// The same of a connection that has been and is quiet ([`Connection::is_quiet`]) and is not
@@ -199,14 +203,15 @@ impl<H: HalfOpen> ConnectionTable<H> {
             timers: &mut self.timers,
             works: &self.works,
             ready: &mut self.ready,
+            rare: &self.records.rare,
         };
         place.settle(lists, index, now, wants_output);
     }
 
     /// Replaces a connection in TIME-WAIT by a record, which needs no place.
     fn shrink(&mut self, index: u32, now: Instant) {
-        if let Some(connection) = self.at_mut(index) {
-            let (flow, record) = (connection.flow, connection.time_wait());
+        if let Some(connection) = self.at(index) {
+            let (flow, record) = (connection.flow, connection.time_wait(&self.records.rare));
             let hash = self.demux.hash_of(index);
             self.time_waits.insert_hashed((&flow, hash), record, now);
         }
@@ -231,6 +236,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 }
                 connection.out_of_order.clear(&mut self.runs);
                 connection.recovery.clear(&mut self.records);
+                connection.clear_rare(&mut self.records.rare);
                 place.connection = None;
             }
             if let Some(slot) = place.take_queued() {

@@ -138,9 +138,9 @@ impl Connection {
         self.probe = false;
         self.stalled = cx.now;
         self.probes = 0;
-        self.note_alive(cx.now);
+        self.note_alive(cx.records, cx.now);
         if bytes > 0 {
-            self.note_room();
+            self.note_room(&cx.records.rare);
         }
     }
 

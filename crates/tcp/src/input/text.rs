@@ -2,7 +2,7 @@
 
 use core::hint::cold_path;
 
-use floodwall_base::{DropReason, Instant};
+use floodwall_base::{DropReason, Instant, Seq};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
@@ -40,7 +40,7 @@ impl Connection {
             }
             return InputOutcome::Taken;
         }
-        self.trim(&mut segment, &mut payload);
+        self.trim(cx, &mut segment, &mut payload);
         if segment.len > 0 && self.rcv.shut && self.released {
             // Data for an application that has released the connection (RFC 9293 section 3.6.1,
             // MUST-17). The reset has the number that the peer expects: one with SND.NXT would be
@@ -72,7 +72,7 @@ impl Connection {
             }
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
-            || self.fin_ahead && self.rcv.fin_end.is_at_most(self.rcv.nxt);
+            || self.fin_end(cx).is_some_and(|end| end.is_at_most(self.rcv.nxt));
         self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
         if fin {
             self.on_fin(cx);
@@ -127,8 +127,16 @@ impl Connection {
         InputOutcome::Taken
     }
 
+    /// The end of the peer's FIN, where that arrived out of order.
+    fn fin_end(&self, cx: &ConnectionContext<'_>) -> Option<Seq> {
+        if !self.fin_ahead {
+            return None;
+        }
+        self.known_rare(&cx.records.rare).map(|state| state.fin_end)
+    }
+
     /// Trims a segment to the window.
-    fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
+    fn trim(&mut self, cx: &ConnectionContext<'_>, segment: &mut Segment, payload: &mut PacketBuf) {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
             if old > 0 {
@@ -141,8 +149,7 @@ impl Connection {
         }
         let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
-        if self.fin_ahead {
-            let end = self.rcv.fin_end;
+        if let Some(end) = self.fin_end(cx) {
             // Data after the peer's FIN is ignored.
             room = room.min(if segment.seq.is_before(end) { end.since(segment.seq) } else { 0 });
         }
@@ -218,7 +225,11 @@ impl Connection {
     ) -> InputOutcome {
         self.due.add(ConnectionDue::ACK);
         if segment.has(TcpFlags::FIN) {
-            (self.fin_ahead, self.rcv.fin_end) = (true, segment.seq + segment.len);
+            // Where there is no room to note it, it is lost like early data.
+            if let Some(state) = self.rare(&mut cx.records.rare) {
+                state.fin_end = segment.seq + segment.len;
+                self.fin_ahead = true;
+            }
         }
         if segment.len == 0 {
             return InputOutcome::Taken;

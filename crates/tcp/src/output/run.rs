@@ -137,7 +137,7 @@ impl Connection {
             return Err(NoBuffer);
         }
         cx.counters.add(Counter::TcpOutSegs, segments);
-        self.note_sent();
+        self.note_sent(&cx.records.rare);
         self.acknowledged();
         Ok(first)
     }

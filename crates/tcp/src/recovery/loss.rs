@@ -11,13 +11,14 @@ use floodwall_base::{Instant, Seq};
 
 use super::{Recovery, RecoveryPhase};
 use crate::congestion::{Congestion, CongestionControl, Delivery, Flight};
-use crate::loss_state::{LossState, NO_LOSS_STATE, SizeProbe};
+use crate::loss_state::{LossState, SizeProbe};
 use crate::sent_segments::SentSegments;
+use crate::state_slab::NO_STATE;
 
 impl Recovery {
     /// Its loss state, which is taken where it has none.
     pub(super) fn loss<'a>(&mut self, records: &'a mut SentSegments) -> Option<&'a mut LossState> {
-        if self.loss == NO_LOSS_STATE {
+        if self.loss == NO_STATE {
             self.loss =
                 records.losses.take(LossState::new(self.window.controller(), self.board.una()));
         }
@@ -27,7 +28,7 @@ impl Recovery {
     /// Its loss state, where it has one.
     #[inline(always)]
     pub(super) fn known_loss<'a>(&self, records: &'a SentSegments) -> Option<&'a LossState> {
-        if self.loss == NO_LOSS_STATE { None } else { records.losses.at(self.loss) }
+        if self.loss == NO_STATE { None } else { records.losses.at(self.loss) }
     }
 
     /// The same, to be changed.
@@ -36,7 +37,7 @@ impl Recovery {
         &self,
         records: &'a mut SentSegments,
     ) -> Option<&'a mut LossState> {
-        if self.loss == NO_LOSS_STATE { None } else { records.losses.at_mut(self.loss) }
+        if self.loss == NO_STATE { None } else { records.losses.at_mut(self.loss) }
     }
 
     /// Gives its loss state back where nothing of it matters any more.
@@ -48,7 +49,7 @@ impl Recovery {
         if let Some(round_min) = loss.controller.settled() {
             self.window.settle(round_min);
         }
-        records.losses.give_back(core::mem::replace(&mut self.loss, NO_LOSS_STATE));
+        records.losses.give_back(core::mem::replace(&mut self.loss, NO_STATE));
     }
 
     /// Data was acknowledged.

@@ -13,9 +13,10 @@ use floodwall_wire::tcp_options::SackBlock;
 use super::{Agreement, Recovery, RecoveryPhase, RecoveryVerdict};
 use crate::ack_segment::AckSegment;
 use crate::connection_index::ConnectionIndex;
-use crate::loss_state::{NO_LOSS_STATE, SizeProbe};
+use crate::loss_state::SizeProbe;
 use crate::scoreboard::ScoreboardChange;
 use crate::sent_segments::SentSegments;
+use crate::state_slab::NO_STATE;
 
 impl Recovery {
     /// [`Recovery::on_ack`], where it only matters whether the window was reduced: of a segment
@@ -49,7 +50,7 @@ impl Recovery {
         sack: &[Option<SackBlock>],
     ) -> bool {
         self.phase == RecoveryPhase::Open
-            && (self.loss == NO_LOSS_STATE || self.is_undisputed(records))
+            && (self.loss == NO_STATE || self.is_undisputed(records))
             && !self.is_reordering
             && sack.iter().all(Option::is_none)
             && self.board.is_completed_by(ack)

@@ -12,6 +12,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, ConnectionDue, OpenKind};
+use crate::connection_flags::ConnectionFlags;
 use crate::connection_table::{ConnectionTable, Slot, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
@@ -672,8 +673,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         now: Instant,
     ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
-        connection.user_options.set_cork(on);
-        connection.user_options.writes(false);
+        connection.flags.set(ConnectionFlags::CORK, on);
+        connection.flags.set(ConnectionFlags::MORE, false);
         self.settle(id.index, now);
         Ok(())
     }

@@ -20,7 +20,9 @@ use crate::connection::{Connection, Handshake, OpenKind, family, rto_config};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::mss::announced_mss;
 use crate::output::assemble;
+use crate::rare_state::RareState;
 use crate::segment::{ResetSegment, Segment};
+use crate::state_slab::StateSlab;
 use crate::syn_said::SynKept;
 use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
 use crate::timestamps::TimestampClock;
@@ -225,7 +227,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             Some(_) => self.take_place((&flow, hash)),
             None => None,
         };
-        let Self { listeners, places, .. } = self;
+        let Self { listeners, places, records, .. } = self;
         let found = listeners.of_new(listener).zip(taken);
         let Some(((settings, owner), index)) = found else {
             self.half_open.accepted(proven.slot());
@@ -237,8 +239,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         });
         let start = Self::start_with(lend, flow, mtu, settings, (proven.iss(), clock));
         if let Some(place) = places.get_mut(index as usize) {
-            let connection = place.fill(&start, owner, Some(proven.slot()));
-            begin_proven(connection, &start, &Handshake::of(proven), proven);
+            let connection = place.fill(&mut records.rare, &start, owner, Some(proven.slot()));
+            begin_proven(connection, &records.rare, &start, proven);
             place.said = SynKept::of(proven);
         }
         // The segment that proved it is processed next, which settles it.
@@ -294,11 +296,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
 /// Begins the connection of a proven handshake, with what the handshake has measured.
 fn begin_proven(
     connection: &mut Connection,
+    rare: &StateSlab<RareState>,
     start: &OpenKind<'_>,
-    shake: &Handshake,
     proven: &Proven,
 ) {
-    connection.prove(start, shake);
+    connection.prove(rare, start, &Handshake::of(proven));
     connection.rcv.wait_for_program();
     if proven.retransmitted() > 0 {
         connection.recovery.rtt_mut().syn_was_retransmitted();

@@ -10,13 +10,13 @@ use floodwall_base::Instant;
 use floodwall_syncache::HalfOpen;
 
 use crate::congestion::UNLIMITED;
+use crate::connection_flags::ConnectionFlags;
 use crate::connection_table::ConnectionTable;
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::recovery::RecoveryPhase;
-use crate::settings::{KeepaliveTimes, TcpSettings};
+use crate::settings::TcpSettings;
 use crate::state::TcpState;
 use crate::timer::TimerKind;
-use crate::user_options::UserOptions;
 
 /// A snapshot of a connection: Linux's `TCP_INFO`, in bytes.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             writable: it.state().takes_data()
                 && !it.snd.fin
                 && it.snd.held() < it.send_limit()
-                && it.user_options.room(it.snd.unsent(), it.mss()) > 0,
+                && it.room(&self.records.rare) > 0,
             receive_limit: it.rcv.limit,
             send_limit: it.send_limit(),
         })
@@ -160,19 +160,19 @@ impl<H: HalfOpen> ConnectionTable<H> {
         settings: &TcpSettings,
         now: Instant,
     ) -> Result<(), StaleHandle> {
-        let connection = self.named_mut(id)?;
-        (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
+        let (connection, rare) = self.named_rare(id)?;
+        connection.send_bytes = settings.send_bytes;
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
-        if connection.nodelay != settings.nodelay {
+        if connection.flags.has(ConnectionFlags::NODELAY) != settings.nodelay {
             connection.set_nodelay(settings.nodelay);
         }
+        connection.flags.take_settings(settings);
         connection.acknowledge = settings.acknowledge;
-        connection.user_options = UserOptions::of(settings);
+        connection.set_rare(rare, settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
-        connection.keepalive = settings.keepalive.map(KeepaliveTimes::of);
         connection.timers.clear(TimerKind::Keepalive);
-        connection.arm_keepalive();
+        connection.arm_keepalive(rare);
         self.settle(id.index, now);
         Ok(())
     }

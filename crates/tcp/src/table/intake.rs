@@ -154,7 +154,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
         };
         let is_listened = segment.has(TcpFlags::SYN)
-            && self.at(index).is_some_and(|connection| connection.opens_anew(segment))
+            && self
+                .at(index)
+                .is_some_and(|connection| connection.opens_anew(&self.records.rare, segment))
             && self.listeners.lookup(flow, link.0).is_some();
         if is_listened {
             if let Some(connection) = self.at_mut(index) {

@@ -30,7 +30,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         chunks: &mut PacketList,
         now: Instant,
     ) -> Result<(), SendError> {
-        let connection = self.named_mut(id)?;
+        let (connection, rare) = self.named_rare(id)?;
         let closed = !connection.state().takes_data() || connection.snd.fin;
         let outcome = match connection.error {
             Some(_) => Err(SendError::Closed),
@@ -42,7 +42,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 connection.snd.push(chunk);
             }
         }
-        connection.note_written();
+        connection.note_written(rare);
         self.settle(id.index, now);
         outcome
     }
@@ -175,10 +175,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
         keepalive: Option<Keepalive>,
         now: Instant,
     ) -> Result<(), StaleHandle> {
-        let connection = self.named_mut(id)?;
-        connection.keepalive = keepalive.map(KeepaliveTimes::of);
+        let (connection, rare) = self.named_rare(id)?;
+        connection.set_keepalive(rare, keepalive.map(KeepaliveTimes::of));
         match keepalive {
-            Some(_) => connection.arm_keepalive(),
+            Some(_) => connection.arm_keepalive(rare),
             None => connection.timers.clear(crate::timer::TimerKind::Keepalive),
         }
         self.settle(id.index, now);

@@ -9,6 +9,7 @@ use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use super::peer::{A, F, Peer, Put, S, put};
 use crate::congestion::Algorithm;
+use crate::connection_flags::ConnectionFlags;
 use crate::segment::Segment;
 use crate::settings::{Acknowledge, Keepalive};
 use crate::timer::TimerKind;
@@ -161,20 +162,25 @@ fn a_connection_has_what_its_program_has_set() {
         let id = peer.connect(settings);
         let it = peer.host.tcp.named(id).unwrap();
         let window = it.recovery.window();
-        let sender = (it.send_bytes, it.send_tuned, it.nodelay, window.algorithm());
+        let has = |flag| it.flags.has(flag);
+        let (tuned, nodelay) = (has(ConnectionFlags::SEND_TUNED), has(ConnectionFlags::NODELAY));
+        let sender = (it.send_bytes, tuned, nodelay, window.algorithm());
         let sizes = (it.our_mss, it.mss(), it.recovery.mss(), window.window(), it.agreed.peer_mss);
         let limits = (it.rcv.limit, it.rcv.shift, it.acknowledge, it.hop_limit, it.traffic_class);
         let sums = it.rcv.ends_sum == crate::pseudo_header::ends_sum(&it.flow);
         let offers = [it.offers.timestamps(), it.offers.sack(), it.offers.scale(), it.offers.ecn()];
-        let text = (it.user_options, it.keepalive, &it.path);
-        format!("{sender:?} {sizes:?} {limits:?} {offers:?} {sums} {text:?}")
+        let rare = &peer.host.tcp.records.rare;
+        let text = (it.user_options(rare), it.keepalive(rare), it.path_size(rare));
+        let (slow, cork) = (has(ConnectionFlags::RESTARTS_SLOWLY), has(ConnectionFlags::CORK));
+        let flags = format!("restarts_slowly: {slow:?}, cork: {cork:?}, ");
+        format!("{sender:?} {sizes:?} {limits:?} {offers:?} {sums} {flags} {text:?}")
     };
     for v6 in [false, true] {
         let text = seen(v6, &unusual);
         let wanted = [
             "(77000, true, true, Reno) (1111, ",
             " (262144, 3, AtOnce, Some(9), 40) [false, false, false, false] true ",
-            "unsent_most: 5000, opening: 20000, stalling: 50000, syn_retries: 3, ",
+            "unsent_most: 5000, opening: 20000, stalling: 50000, syn_retries: 3 ",
             "restarts_slowly: true, cork: true, ",
             "idle: 7000, interval: 3000, count: 4",
             "mtu: 1500, told: 0, cap: 1111, ",

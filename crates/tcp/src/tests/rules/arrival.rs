@@ -165,6 +165,30 @@ fn segments_without_data_outside_of_the_window_are_answered_twice_a_second_at_mo
 }
 
 #[test]
+fn answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit() {
+    for v6 in [false, true] {
+        let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), with_timestamps());
+        let in_use = |peer: &Peer| peer.host.tcp.records.rare.in_use();
+        peer.write(id, b"abc");
+        peer.give(put(A, 1, 4).time(1001, 0).data(b"abc"));
+        assert_eq!(in_use(&peer), 0, "usual segments take none");
+        for n in 0..100 {
+            peer.give(put(A, 1 << 30, 1));
+            peer.give(put(S, 10 + n, 0));
+            peer.give(put(R, 10 + n, 0));
+        }
+        assert_eq!(in_use(&peer), 1);
+        peer.give(put(A | F, 10, 4).time(1002, 0));
+        assert_eq!(in_use(&peer), 1, "the FIN that came too early is noted in the same");
+        peer.give(put(R, 4, 0));
+        assert_eq!(peer.state(id), TcpState::Closed);
+        let (tcp, lend) = peer.host.lend(peer.now);
+        tcp.abort(&lend, id).unwrap();
+        assert_eq!(in_use(&peer), 0, "given back");
+    }
+}
+
+#[test]
 fn bytes_that_came_first_are_kept_when_others_come_for_their_place() {
     // Row 17.
     let (mut peer, id) = open();
