@@ -17,7 +17,6 @@ use floodwall_syncache::Proven;
 
 use crate::congestion::Algorithm;
 use crate::connection_flags::ConnectionFlags;
-use crate::delayed_ack::AT_ONCE;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
 use crate::memory::{FRAME_TRUE_BYTES, HALF_LIMIT_FIRST, SMALL_PIECE, SMALL_TRUE_BYTES, Scarcity};
@@ -37,7 +36,7 @@ use crate::settings::{Acknowledge, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::state_slab::{NO_STATE, StateSlab};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
-use crate::timer::{TimerKind, Timers};
+use crate::timer::{AckDelay, RareTimer, TimerKind, Timers};
 use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
 
 /// The environment that a call borrows to a connection.
@@ -346,7 +345,7 @@ impl Connection {
     /// A passive open with a proven handshake: ESTABLISHED.
     pub(crate) fn prove(
         &mut self,
-        rare: &StateSlab<RareState>,
+        rare: &mut StateSlab<RareState>,
         start: &OpenKind<'_>,
         shake: &Handshake,
     ) {
@@ -380,9 +379,8 @@ impl Connection {
     /// now (`is_quick`): it leaves at the end of the round, unless the program answers in it.
     pub(crate) fn accept(&mut self) {
         self.rcv.accept();
-        let waits = self.timers.is_set(TimerKind::DelayedAck);
-        if waits && self.acknowledge == Acknowledge::SecondFull {
-            self.timers.set(TimerKind::DelayedAck, AT_ONCE);
+        if self.timers.delays_ack() && self.acknowledge == Acknowledge::SecondFull {
+            self.timers.ack = AckDelay::Quick;
         }
     }
 
@@ -627,7 +625,7 @@ impl Connection {
         self.step(StateStep::Abort);
         self.error = Some(error);
         self.snd.clear();
-        self.timers.clear_all();
+        self.clear_timers();
         self.due = ConnectionDue::default();
         self.events
             .add(ConnectionEvents::READABLE | ConnectionEvents::WRITABLE | ConnectionEvents::ENDED);
@@ -636,7 +634,7 @@ impl Connection {
     /// Ends normally.
     pub(crate) fn finish(&mut self) {
         self.snd.clear();
-        self.timers.clear_all();
+        self.clear_timers();
         self.events.add(ConnectionEvents::ENDED);
     }
 
@@ -662,9 +660,9 @@ impl Connection {
     }
 
     #[inline(always)]
-    pub(crate) fn arm_keepalive(&mut self, rare: &StateSlab<RareState>) {
+    pub(crate) fn arm_keepalive(&mut self, rare: &mut StateSlab<RareState>) {
         if let Some(keepalive) = self.keepalive(rare) {
-            self.timers.set(TimerKind::Keepalive, self.heard + keepalive.idle());
+            self.set_rare_timer(rare, RareTimer::Keepalive, self.heard + keepalive.idle());
         }
     }
 }

@@ -38,6 +38,8 @@ impl ConnectionFlags {
     pub(crate) const REDUCED: Self = Self(0x1000);
     /// ECN: the segment built last is ECN-capable.
     pub(crate) const CAPABLE: Self = Self(0x2000);
+    /// A timer is set that is in the rare state.
+    pub(crate) const TIMED: Self = Self(0x4000);
 
     /// Those that settings give; the others are clear.
     pub(crate) const fn of(settings: &TcpSettings) -> Self {

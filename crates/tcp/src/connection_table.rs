@@ -147,8 +147,6 @@ pub(crate) struct Slot {
     pub(crate) connection: Option<Connection>,
 }
 
-const _: () = assert!(size_of::<Slot>() == 576, "as `docs/benchmarks.md` has it");
-
 impl Slot {
     /// Whether it waits in the accept queue of a listener.
     #[inline(always)]
@@ -767,13 +765,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
             && let Some(index) = self.delayed.pop_due(lend.now)
         {
             left = left.minus(Units(1));
-            left = left.minus(self.ring(index, lend));
+            left = left.minus(self.ring(index, lend, true));
         }
         while let Some(index) = self.timers.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
             }
-            left = left.minus(self.ring(index, lend));
+            left = left.minus(self.ring(index, lend, false));
         }
         left = left.minus(Units(self.time_waits.expire(lend.now, left.0)));
         if self.has_to_resend(lend.now) {
@@ -783,10 +781,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Handles the expired timers of a connection; returns what it cost beyond a unit.
-    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>) -> Units {
+    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>, is_ack_due: bool) -> Units {
         let mut cost = 0;
         if let Some((connection, mut cx)) = self.lent(index, lend) {
-            cost = connection.ring(&mut cx);
+            cost = connection.ring(&mut cx, is_ack_due);
         }
         self.settle(index, lend.now);
         Units(cost)

@@ -16,6 +16,8 @@ use core::time::Duration;
 
 use floodwall_base::{IndexLists, Instant};
 
+use crate::timer::AckDelay;
+
 /// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
 /// 3.8.6.3: less than half a second).
 pub(crate) const DELAYED_ACK_TIME: Duration = Duration::from_millis(40);
@@ -50,6 +52,26 @@ impl DelayedAcks {
         let at = vec![Instant::FAR; places].into();
         let (newest, newest_at) = (NO_PLACE, Instant::FAR);
         Self { list: IndexLists::new(places, 2), at, listed_at: Instant::FAR, newest, newest_at }
+    }
+
+    /// Sets the deadline of a place by the state of its connection. One that begins to wait does so
+    /// from this time on.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, place: u32, ack: &mut AckDelay, now: Instant) {
+        match *ack {
+            AckDelay::Absent => self.set(place, Instant::FAR),
+            AckDelay::Quick => self.set(place, AT_ONCE),
+            AckDelay::Begins => {
+                *ack = AckDelay::Waits;
+                self.set(place, now + DELAYED_ACK_TIME);
+            }
+            AckDelay::Waits => debug_assert!(self.has(place), "its time is here"),
+        }
+    }
+
+    /// Whether a place has a deadline that has not passed already.
+    fn has(&self, place: u32) -> bool {
+        self.at.get(place as usize).is_some_and(|at| *at != Instant::FAR && *at != AT_ONCE)
     }
 
     /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.

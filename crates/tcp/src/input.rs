@@ -106,7 +106,7 @@ impl Connection {
         self.note_timestamp(&segment, cx.now);
         self.note_marks(&segment);
         self.heard = cx.now;
-        self.arm_keepalive(&cx.records.rare);
+        self.arm_keepalive(&mut cx.records.rare);
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.
         self.on_text(cx, segment, payload)
     }
@@ -150,7 +150,7 @@ impl Connection {
         self.note_timestamp(segment, cx.now);
         self.note_marks(segment);
         self.heard = cx.now;
-        self.arm_keepalive(&cx.records.rare);
+        self.arm_keepalive(&mut cx.records.rare);
         self.on_texts(cx, (segment.len, segment.has(TcpFlags::PSH)), texts)
     }
 
@@ -238,7 +238,7 @@ impl Connection {
         self.note_pressure();
         if self.repeats_last(segment) {
             self.heard = cx.now;
-            self.arm_keepalive(&cx.records.rare);
+            self.arm_keepalive(&mut cx.records.rare);
             if let Some(outcome) = self.on_ack(cx, segment) {
                 return outcome;
             }

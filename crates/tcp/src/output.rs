@@ -27,7 +27,7 @@ use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
 use crate::state_slab::StateSlab;
-use crate::timer::TimerKind;
+use crate::timer::{AckDelay, RareTimer, TimerKind};
 
 /// Offset of the checksum in a header (RFC 9293 section 3.1).
 const CHECKSUM_AT: core::ops::Range<usize> = 16..18;
@@ -69,8 +69,9 @@ impl Connection {
 
     /// Nothing is lost: the timer retries.
     #[cold]
-    fn output_later(&mut self, cx: &ConnectionContext<'_>) -> Option<PacketBuf> {
-        self.timers.set(TimerKind::Retry, cx.now + MEMORY_RETRY);
+    #[inline(never)]
+    fn output_later(&mut self, cx: &mut ConnectionContext<'_>) -> Option<PacketBuf> {
+        self.set_rare_timer(&mut cx.records.rare, RareTimer::Retry, cx.now + MEMORY_RETRY);
         None
     }
 
@@ -322,10 +323,7 @@ impl Connection {
         }
         match self.fresh(cx, len) {
             Ok(packet) => Some(packet),
-            Err(NoBuffer) => {
-                self.timers.set(TimerKind::Retry, cx.now + MEMORY_RETRY);
-                Some(None)
-            }
+            Err(NoBuffer) => Some(self.output_later(cx)),
         }
     }
 
@@ -573,7 +571,7 @@ impl Connection {
     /// Bookkeeping after an acknowledgment of all received data was sent.
     fn acknowledged(&mut self) {
         self.due.remove(ConnectionDue::ACK);
-        self.timers.clear(TimerKind::DelayedAck);
+        self.timers.ack = AckDelay::Absent;
         self.rcv.acknowledged();
     }
 

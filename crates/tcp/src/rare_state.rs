@@ -1,5 +1,6 @@
 //! `RareState`: what few connections need, and those that do not at each segment: unusual settings,
-//! the budget of challenge ACKs, what was found out about a path, a FIN that came too early.
+//! the budget of challenge ACKs, what was found out about a path, a FIN that came too early, timers
+//! of keepalives and of memory to come.
 //!
 //! A connection takes one from its shard's slab when it has something to keep there, and gives it
 //! back when it is freed. Flags of the connection say which parts are of note
@@ -9,11 +10,12 @@
 //! # Under flood
 //! Reachable by any host that forges a peer's address and hits its window (challenge ACKs, answers
 //! to segments outside of the window), by a peer whose FIN overtakes its data, and by routers
-//! (packet too big); by programs with such settings. Bound: one for each place
-//! ([`crate::state_slab`]), so that the flood of one connection takes none from another. When full,
-//! which the bound excludes: no challenge ACK is sent, the early FIN is dropped like early data,
-//! and a report of a router is ignored. Honest traffic loses nothing. Moves no counter of its own.
-//! Shown by `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
+//! (packet too big); by programs with such settings; by all that fills the pool. Bound: one for
+//! each place ([`crate::state_slab`]), so that the flood of one connection takes none from another.
+//! When full, which the bound excludes: no challenge ACK is sent, the early FIN is dropped like
+//! early data, a report of a router is ignored, and there is no keepalive. Honest traffic loses
+//! nothing. Moves no counter of its own. Shown by
+//! `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
 
 mod of_connection;
 
@@ -23,6 +25,7 @@ use crate::challenge::ChallengeLimit;
 use crate::coarse_time::CoarseTime;
 use crate::path::PathSize;
 use crate::settings::KeepaliveTimes;
+use crate::timer::RareTimers;
 use crate::user_options::UserOptions;
 
 /// What few connections need.
@@ -37,6 +40,7 @@ pub(crate) struct RareState {
     pub(crate) answered: CoarseTime,
     /// The end of the peer's FIN, where that arrived out of order (`Connection::fin_ahead`).
     pub(crate) fin_end: Seq,
+    pub(crate) timers: RareTimers,
 }
 
 impl RareState {
@@ -47,7 +51,8 @@ impl RareState {
         challenges: ChallengeLimit::new(),
         answered: CoarseTime::ORIGIN,
         fin_end: Seq(0),
+        timers: RareTimers::NONE,
     };
 }
 
-const _: () = assert!(size_of::<RareState>() <= 72, "beside a connection that is particular");
+const _: () = assert!(size_of::<RareState>() <= 88, "beside a connection that is particular");

@@ -6,6 +6,7 @@ mod at_once;
 mod freeing;
 mod goodput;
 mod peer;
+mod rare_timers;
 mod rules;
 mod shortcuts;
 mod sim;

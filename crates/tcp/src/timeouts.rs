@@ -19,7 +19,6 @@ use floodwall_base::{Counter, Instant};
 
 use crate::chunk_budget::ChunkBudget;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
-use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::orphan_patience::OrphanPatience;
 use crate::rare_state::RareState;
@@ -28,45 +27,56 @@ use crate::recovery::TimeoutKind;
 use crate::settings::KeepaliveTimes;
 use crate::state::{StateStep, TcpState};
 use crate::state_slab::StateSlab;
-use crate::timer::TimerKind;
+use crate::timer::{AckDelay, RareTimer, TimerKind};
 
 /// Longest interval between two zero-window probes (persist timer).
 const PERSIST_MAX: Duration = Duration::from_secs(60);
 
 impl Connection {
-    /// Handles every timer that is due; returns what it cost beyond a unit.
-    pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) -> u32 {
+    /// Handles every timer that is due, and the end of an acknowledgment's delay where that is
+    /// over; returns what it cost beyond a unit.
+    pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>, is_ack_due: bool) -> u32 {
         let mut cost = 0;
-        let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
         self.arm_retransmit(&cx.records.rare, Instant::FAR);
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
-                TimerKind::DelayedAck => {
-                    if was_delayed {
-                        // Neither an answer nor another segment came meanwhile.
-                        self.rcv.quick = QUICK_ACKS;
-                    }
-                    self.due.add(ConnectionDue::ACK);
-                }
                 TimerKind::Persist => self.on_persist(cx),
-                TimerKind::Keepalive => self.on_keepalive(cx),
                 TimerKind::Close => self.on_close_timer(),
+            }
+        }
+        if is_ack_due {
+            self.on_ack_delay();
+        }
+        while let Some(timer) = self.pop_rare_timer(&mut cx.records.rare, cx.now) {
+            match timer {
+                RareTimer::Keepalive => self.on_keepalive(cx),
                 // The retry happens when output is called.
-                TimerKind::Retry => cost = self.free_by_timer(&cx.records.rare, cx.now),
+                RareTimer::Retry => cost = self.free_by_timer(&mut cx.records.rare, cx.now),
             }
         }
         cost
     }
 
+    /// The delay of an acknowledgment is over.
+    fn on_ack_delay(&mut self) {
+        match core::mem::replace(&mut self.timers.ack, AckDelay::Absent) {
+            AckDelay::Absent => return,
+            AckDelay::Quick => {}
+            // Neither an answer nor another segment came meanwhile.
+            AckDelay::Begins | AckDelay::Waits => self.rcv.quick = QUICK_ACKS,
+        }
+        self.due.add(ConnectionDue::ACK);
+    }
+
     /// Frees a part of what is acknowledged, if there is any, and notifies a program that waits for
     /// room; returns the units that it cost. The timer does so again while there is more, after
     /// other connections.
-    fn free_by_timer(&mut self, rare: &StateSlab<RareState>, now: Instant) -> u32 {
+    fn free_by_timer(&mut self, rare: &mut StateSlab<RareState>, now: Instant) -> u32 {
         let (mut again, held) = (false, self.snd.held());
         let cost = ChunkBudget::by_timer(|most| again = !self.snd.free_acknowledged(most));
         if again {
-            self.timers.set(TimerKind::Retry, now + Duration::from_nanos(1));
+            self.set_rare_timer(rare, RareTimer::Retry, now + Duration::from_nanos(1));
         }
         if self.snd.held() < held {
             self.note_room(rare);
@@ -181,7 +191,7 @@ impl Connection {
         }
         let silence = cx.now - self.heard;
         if silence < keepalive.idle() {
-            return self.arm_keepalive(&cx.records.rare);
+            return self.arm_keepalive(&mut cx.records.rare);
         }
         // Waiting data acts as the probe.
         if self.snd.una == self.snd.nxt {
@@ -198,7 +208,7 @@ impl Connection {
             self.due.add(ConnectionDue::PROBE);
         }
         let at = self.keepalive_at(&cx.records.rare, keepalive, cx.now);
-        self.timers.set(TimerKind::Keepalive, at);
+        self.set_rare_timer(&mut cx.records.rare, RareTimer::Keepalive, at);
     }
 
     /// When a silent peer is probed again, or the connection given up by its user timeout.

@@ -7,14 +7,14 @@ use floodwall_syncache::HalfOpen;
 
 use super::{ConnectionTable, Slot};
 use crate::connection::ConnectionDue;
-use crate::delayed_ack::DelayedAcks;
+use crate::delayed_ack::{AT_ONCE, DelayedAcks};
 use crate::kept_deadline::KeptDeadline;
 use crate::place_timers::PlaceTimers;
 use crate::rare_state::RareState;
 use crate::senders::Senders;
 use crate::state::TcpState;
 use crate::state_slab::StateSlab;
-use crate::timer::TimerKind;
+use crate::timer::{AckDelay, TimerKind};
 
 /// The lists and timers in which a place may be.
 struct PlaceLists<'a> {
@@ -39,17 +39,17 @@ impl Slot {
         if !wants_output {
             connection.mind_the_window(lists.rare, now);
         }
-        self.settle_timers(lists, index);
+        self.settle_timers(lists, index, now);
     }
 
     /// The same without the list of senders: timers and events.
     #[inline(always)]
-    fn settle_timers(&mut self, lists: PlaceLists<'_>, index: u32) {
+    fn settle_timers(&mut self, lists: PlaceLists<'_>, index: u32, now: Instant) {
         let is_queued = self.is_queued();
         let Some(connection) = &mut self.connection else { return };
         connection.arm_retransmit(lists.rare, self.armed);
-        lists.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
-        let next = connection.timers.next();
+        lists.delayed.follow(index, &mut connection.timers.ack, now);
+        let next = connection.next_timer(lists.rare);
         if next < self.armed {
             self.armed = next;
             lists.timers.set(index, next);
@@ -99,7 +99,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         connection.accept();
-        self.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
+        if connection.timers.ack == AckDelay::Quick {
+            self.delayed.set(index, AT_ONCE);
+        }
         place.announce(&mut self.ready, index);
     }
 
@@ -155,7 +157,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         debug_assert!(!self.dirty.has(index), "it has nothing to send");
         debug_assert!(self.is_quiet_without_persist(index), "nothing waits");
         if let Some((place, lists)) = self.settle_memory(index, now, false) {
-            place.settle_timers(lists, index);
+            place.settle_timers(lists, index, now);
         }
     }
 

@@ -11,8 +11,9 @@ use crate::connection::{Connection, ConnectionContext};
 use crate::events::ConnectionEvents;
 use crate::recovery::{AckSegment, RecoveryPhase};
 use crate::segment::{ResetSegment, Segment};
+use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
-use crate::timer::TimerKind;
+use crate::timer::{RareTimer, TimerKind};
 
 impl Connection {
     /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
@@ -133,7 +134,7 @@ impl Connection {
     fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let (bytes, is_freed) = self.snd.acknowledge(segment.ack);
         if !is_freed {
-            self.free_acknowledged(cx.records.freeing.left(cx.now), cx.now);
+            self.free_acknowledged(cx.records, cx.now);
         }
         self.probe = false;
         self.stalled = cx.now;
@@ -144,12 +145,12 @@ impl Connection {
         }
     }
 
-    /// Frees what is acknowledged, of at most `most` chunks; the timer frees what is left.
+    /// Frees what is acknowledged, of as many chunks as may be freed now; the timer frees what is
+    /// left.
     #[inline(never)]
-    pub(crate) fn free_acknowledged(&mut self, most: &mut u32, now: Instant) {
-        if !self.snd.free_acknowledged(most) {
-            let retry = self.timers.at(TimerKind::Retry);
-            self.timers.set(TimerKind::Retry, retry.min(now));
+    fn free_acknowledged(&mut self, records: &mut SentSegments, now: Instant) {
+        if !self.snd.free_acknowledged(records.freeing.left(now)) {
+            self.hasten_rare_timer(&mut records.rare, RareTimer::Retry, now);
         }
     }
 
@@ -185,7 +186,7 @@ impl Connection {
     /// TIME-WAIT begins, or begins anew.
     pub(super) fn wait_for_stragglers(&mut self, cx: &mut ConnectionContext<'_>) {
         self.snd.clear();
-        self.timers.clear_all();
+        self.clear_timers();
         self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
         self.events.add(ConnectionEvents::ENDED);
     }

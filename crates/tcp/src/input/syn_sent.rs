@@ -104,7 +104,7 @@ impl Connection {
         }
         self.heard = cx.now;
         self.stalled = cx.now;
-        self.arm_keepalive(&cx.records.rare);
+        self.arm_keepalive(&mut cx.records.rare);
         self.events.add(ConnectionEvents::OPENED | ConnectionEvents::WRITABLE);
     }
 

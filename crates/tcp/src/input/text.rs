@@ -8,14 +8,13 @@ use floodwall_wire::tcp::TcpFlags;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
-use crate::delayed_ack::{AT_ONCE, DELAYED_ACK_TIME};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::out_of_order::Insertion;
 use crate::segment::{ResetSegment, Segment};
 use crate::settings::Acknowledge;
 use crate::state::{StateStep, TcpState};
-use crate::timer::TimerKind;
+use crate::timer::AckDelay;
 
 impl Connection {
     pub(super) fn on_text(
@@ -73,7 +72,7 @@ impl Connection {
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
             || self.fin_end(cx).is_some_and(|end| end.is_at_most(self.rcv.nxt));
-        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
+        self.owe_ack((segment.len, segment.has(TcpFlags::PSH)));
         if fin {
             self.on_fin(cx);
         }
@@ -99,7 +98,7 @@ impl Connection {
         if is_train && self.acknowledge == Acknowledge::EverySecond {
             self.due.add(ConnectionDue::ACK);
         }
-        self.owe_ack(cx, (len, pushed));
+        self.owe_ack((len, pushed));
         InputOutcome::Taken
     }
 
@@ -120,7 +119,7 @@ impl Connection {
             }
             self.take_in_order(cx.pool, text, cx.now);
         }
-        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)));
+        self.owe_ack((segment.len, segment.has(TcpFlags::PSH)));
         if segment.has(TcpFlags::FIN) {
             self.on_fin(cx);
         }
@@ -183,20 +182,20 @@ impl Connection {
     }
 
     /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
-    /// otherwise within [`DELAYED_ACK_TIME`] (RFC 9293 section 3.8.6.3).
-    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool)) {
+    /// otherwise within `DELAYED_ACK_TIME` (RFC 9293 section 3.8.6.3).
+    fn owe_ack(&mut self, (len, pushed): (u32, bool)) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
             Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
-            Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
+            Acknowledge::EverySecond => len > 0 && self.timers.delays_ack(),
             Acknowledge::AtOnce => len > 0,
         };
         if is_enough {
             self.due.add(ConnectionDue::ACK);
         } else if self.is_quick(len, pushed) {
-            self.timers.set(TimerKind::DelayedAck, AT_ONCE);
-        } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
-            self.timers.set(TimerKind::DelayedAck, cx.now + DELAYED_ACK_TIME);
+            self.timers.ack = AckDelay::Quick;
+        } else if len > 0 {
+            self.timers.delay_ack();
         }
     }
 
@@ -265,10 +264,10 @@ impl Connection {
         // Data after the peer's FIN is dropped.
         self.out_of_order.clear(cx.runs);
         self.events.add(ConnectionEvents::READABLE);
-        if !waits {
+        if waits {
+            self.timers.delay_ack();
+        } else {
             self.due.add(ConnectionDue::ACK);
-        } else if !self.timers.is_set(TimerKind::DelayedAck) {
-            self.timers.set(TimerKind::DelayedAck, cx.now + DELAYED_ACK_TIME);
         }
         let is_wait = self.state() == TcpState::FinWait2;
         self.step(StateStep::Fin);

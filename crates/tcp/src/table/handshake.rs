@@ -240,7 +240,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let start = Self::start_with(lend, flow, mtu, settings, (proven.iss(), clock));
         if let Some(place) = places.get_mut(index as usize) {
             let connection = place.fill(&mut records.rare, &start, owner, Some(proven.slot()));
-            begin_proven(connection, &records.rare, &start, proven);
+            begin_proven(connection, &mut records.rare, &start, proven);
             place.said = SynKept::of(proven);
         }
         // The segment that proved it is processed next, which settles it.
@@ -296,7 +296,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
 /// Begins the connection of a proven handshake, with what the handshake has measured.
 fn begin_proven(
     connection: &mut Connection,
-    rare: &StateSlab<RareState>,
+    rare: &mut StateSlab<RareState>,
     start: &OpenKind<'_>,
     proven: &Proven,
 ) {

@@ -16,7 +16,7 @@ use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::recovery::RecoveryPhase;
 use crate::settings::TcpSettings;
 use crate::state::TcpState;
-use crate::timer::TimerKind;
+use crate::timer::RareTimer;
 
 /// A snapshot of a connection: Linux's `TCP_INFO`, in bytes.
 #[derive(Clone, Debug)]
@@ -171,7 +171,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         connection.set_rare(rare, settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
-        connection.timers.clear(TimerKind::Keepalive);
+        connection.set_rare_timer(rare, RareTimer::Keepalive, Instant::FAR);
         connection.arm_keepalive(rare);
         self.settle(id.index, now);
         Ok(())

@@ -17,6 +17,7 @@ use crate::error::{ConnectionError, RecvError, SendError};
 use crate::id::{ConnectionId, StaleHandle};
 use crate::port;
 use crate::settings::{Keepalive, KeepaliveTimes, TcpSettings};
+use crate::timer::RareTimer;
 
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Takes all chunks that a program has written; the caller enforces the send buffer limit. They
@@ -179,7 +180,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         connection.set_keepalive(rare, keepalive.map(KeepaliveTimes::of));
         match keepalive {
             Some(_) => connection.arm_keepalive(rare),
-            None => connection.timers.clear(crate::timer::TimerKind::Keepalive),
+            None => connection.set_rare_timer(rare, RareTimer::Keepalive, Instant::FAR),
         }
         self.settle(id.index, now);
         Ok(())

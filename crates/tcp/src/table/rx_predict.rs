@@ -75,7 +75,7 @@ impl Connection {
         }
         self.note_timestamp(segment, cx.now);
         self.heard = cx.now;
-        self.arm_keepalive(&cx.records.rare);
+        self.arm_keepalive(&mut cx.records.rare);
         if segment.sequence_len() == 0 {
             return InputOutcome::Taken;
         }

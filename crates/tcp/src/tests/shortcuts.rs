@@ -81,11 +81,11 @@ fn a_bare_acknowledgment_proves_a_handshake_as_on_the_general_path() {
                 let seen = [A, A | TcpFlags::PSH].map(|flags| {
                     let (mut peer, id) = proved(case, &settings, flags, window);
                     let deadline = peer.host.tcp.deadline();
-                    let it = peer.host.tcp.named(id).unwrap();
+                    let (it, rare) = peer.host.tcp.named_rare(id).unwrap();
                     let sender = (it.snd.una, it.snd.nxt, it.snd.wnd, it.snd.wnd_max);
                     let window = (it.snd.wl1, it.snd.wl2, it.snd.scarcity);
                     let rcv = (it.rcv.nxt, it.rcv.edge, it.rcv.allowed, it.rcv.send_allowed);
-                    let times = (it.heard, it.stalled, it.recent, it.timers.next(), deadline);
+                    let times = (it.heard, it.stalled, it.recent, it.next_timer(rare), deadline);
                     let seen = format!("{:?}", (it.state(), sender, window, rcv, times));
                     let sent = peer.write(id, b"text");
                     format!("{seen} {:?}", sent.iter().map(|it| &it.data).collect::<Vec<_>>())
