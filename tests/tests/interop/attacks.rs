@@ -127,8 +127,8 @@ impl Scene {
 
     /// The flood itself: what became of the pings, packets of the tool's, memory then.
     fn flooded(&self, program: &str, words: &str) -> Option<(Vec<Lost>, u64, u64)> {
-        let sent_before = self.unknown.count("tx_packets");
-        let sent = || self.unknown.count("tx_packets") - sent_before;
+        let sent_before = self.unknown.sent();
+        let sent = || self.unknown.sent() - sent_before;
         let mut tool = self.unknown.inside(|| Process::start(program, words, b""))?;
         let began = until(WARNING, || sent() >= UNDER_WAY || tool.has_ended());
         if !began || sent() < UNDER_WAY {

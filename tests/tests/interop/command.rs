@@ -5,9 +5,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::namespace::{skip, until};
+use crate::namespace::skip;
 
 /// No command may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -78,13 +80,33 @@ impl Process {
         self.child.0.id()
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.id().cast_signed()).unwrap()
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.0.try_wait().unwrap().is_some()
     }
 
+    /// Waits for its end, for as long as `limit`; whether it came.
+    fn ends_within(&mut self, limit: Duration) -> bool {
+        if self.has_ended() {
+            return true;
+        }
+        let process = pidfd_open(self.pid(), PidfdFlags::empty()).unwrap();
+        let time = Timespec::try_from(limit).unwrap();
+        loop {
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&time)) {
+                Ok(ready) => return ready > 0,
+                Err(Errno::INTR) => {}
+                Err(error) => panic!("{}: {error}", self.name),
+            }
+        }
+    }
+
     /// Waits for its own end.
     pub(crate) fn wait(mut self, limit: Duration) -> Said {
-        assert!(until(limit, || self.has_ended()), "`{}` takes longer than {limit:?}", self.name);
+        assert!(self.ends_within(limit), "`{}` takes longer than {limit:?}", self.name);
         self.said()
     }
 
@@ -96,9 +118,8 @@ impl Process {
     /// The same by another signal, for a command that ignores Ctrl-C.
     pub(crate) fn end_by(mut self, signal: Signal) -> Said {
         if !self.has_ended() {
-            let pid = Pid::from_raw(self.id().cast_signed()).unwrap();
-            let _ = kill_process(pid, signal);
-            if !until(GRACE, || self.has_ended()) {
+            let _ = kill_process(self.pid(), signal);
+            if !self.ends_within(GRACE) {
                 let _ = self.child.0.kill();
             }
         }
@@ -140,13 +161,4 @@ pub(crate) fn ip(words: &str) -> bool {
 /// What one `ip` command shows.
 pub(crate) fn shown_by_ip(words: &str) -> String {
     run("ip", words, b"").map(|said| said.text).unwrap_or_default()
-}
-
-/// What the kernel counts under this name, as `rx_packets`, at an interface of the calling thread's
-/// namespace.
-pub(crate) fn counted(interface: &str, name: &str) -> u64 {
-    let shown = shown_by_ip(&format!("-s -j link show dev {interface}"));
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    let (side, name) = name.split_once('_').unwrap();
-    shown[0]["stats64"][side][name].as_u64().unwrap_or_else(|| panic!("{shown}"))
 }

@@ -199,7 +199,7 @@ impl Stand {
     /// A thousand flows for `length`, with a flood of so many packets a second beside; 0 for none.
     fn trial(&self, flood: Flood, four: bool, rate: u64, length: Duration) -> Trial {
         let ([peer, _], before) = (&self.stations, self.losses());
-        let passed_before = self.right.count("rx_packets");
+        let passed_before = self.right.received();
         thread::scope(|scope| {
             let flooder = (rate > 0).then(|| {
                 scope.spawn(|| self.left.inside(|| send(flood, four, (rate, peer), length + LEAD)))
@@ -214,7 +214,7 @@ impl Stand {
             let sent = flooder.map_or(0, |flooder| flooder.join().unwrap());
             let lasted = (length + LEAD).as_secs_f64();
             let (offered, kept) = (sent as f64 / lasted, answered as f64 / asked.max(1) as f64);
-            let passed = (self.right.count("rx_packets") - passed_before) as f64 / lasted;
+            let passed = (self.right.received() - passed_before) as f64 / lasted;
             Trial { offered, passed, kept, came, lost: self.losses().since(&before) }
         })
     }

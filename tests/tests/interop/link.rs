@@ -9,7 +9,7 @@ use floodwall_device::{
 use floodwall_stack::{InterfaceConfig, LinkMedium};
 
 use crate::command::{ip, shown_by_ip};
-use crate::namespace::{available, pause, set, until};
+use crate::namespace::{available, has_interface, pause, set, until};
 
 /// Our station.
 pub(crate) const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x77, 2]);
@@ -144,8 +144,7 @@ pub(crate) fn delete() {
 
 /// Waits until the interface of an earlier run is gone.
 pub(crate) fn wait_until_gone() {
-    let gone = || shown_by_ip(&format!("link show dev {NAME}")).is_empty();
-    assert!(until(std::time::Duration::from_secs(5), gone));
+    assert!(until(std::time::Duration::from_secs(5), || !has_interface(NAME)));
     pause(std::time::Duration::from_millis(1));
 }
 

@@ -191,6 +191,26 @@ pub(crate) fn set(switch: &str, value: &str) {
         .unwrap_or_else(|error| panic!("{switch}: {error}"));
 }
 
+/// What the kernel shows of an interface of the calling thread's namespace, asked without a
+/// process; `None` where there is none of this name.
+fn interface(name: &str) -> Option<String> {
+    let all = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let mut rows = all.lines().filter_map(|line| line.split_once(':'));
+    rows.find(|(found, _)| found.trim() == name).map(|(_, row)| row.to_owned())
+}
+
+/// Whether the calling thread's namespace has an interface of this name.
+pub(crate) fn has_interface(name: &str) -> bool {
+    interface(name).is_some()
+}
+
+/// Packets that an interface of the calling thread's namespace has received, and has sent.
+pub(crate) fn packets_at(name: &str) -> [u64; 2] {
+    let row = interface(name).unwrap_or_else(|| panic!("there is no {name}"));
+    let numbers: Vec<u64> = row.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    [numbers[1], numbers[9]]
+}
+
 pub(crate) fn pause(length: Duration) {
     thread::sleep(length);
 }

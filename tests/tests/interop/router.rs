@@ -13,7 +13,7 @@ use crate::binary::floodwall;
 use crate::command::{Process, Said, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_conserved};
 use crate::link::Kind;
-use crate::namespace::{inside, set, skip, until};
+use crate::namespace::{has_interface, inside, set, skip, until};
 use crate::site::{ETH, Host};
 use crate::supers;
 
@@ -128,9 +128,8 @@ impl Scene {
             ended_well(process.end());
         }
         if kind == Kind::Tap {
-            let gone =
-                |side: &Side| shown_by_ip(&format!("link show dev {}", side.interface(kind)));
-            assert!(until(PATIENCE, || SIDES.iter().all(|side| gone(side).is_empty())));
+            let gone = || SIDES.iter().all(|side| !has_interface(&side.interface(kind)));
+            assert!(until(PATIENCE, gone));
         }
         Self::start(kind, folder, hosts)
     }
@@ -328,12 +327,12 @@ fn over_two_next_hops(kind: Kind) {
             assert!(said.status.success(), "{way}: {}", said.complaint);
         }
         for net in ["10.77.9.", "fd77:9::"] {
-            let before = [right, &other].map(|host| host.count("rx_packets"));
+            let before = [right, &other].map(|host| host.received());
             for host in 1..=16 {
                 let to = format!("{net}{host}");
                 assert!(until(PATIENCE, || left.is_answered(&to)), "{to} answers");
             }
-            let after = [right, &other].map(|host| host.count("rx_packets"));
+            let after = [right, &other].map(|host| host.received());
             for (before, after) in before.into_iter().zip(after) {
                 assert!(after - before >= 4, "{net}: both had a part: {before} to {after}");
             }
@@ -399,7 +398,7 @@ fn classic_script(kind: Kind) {
             scene.binary
         );
         std::fs::write(&file, line).unwrap();
-        let before = right.count("rx_packets");
+        let before = right.received();
         let said = left.inside(|| run("sh", &file, b"")).expect("a shell");
         assert!(said.status.success(), "{}", said.complaint);
         assert!(said.complaint.contains("Configuring /proc/net/pktgen/eth0"), "{}", said.complaint);
@@ -407,7 +406,7 @@ fn classic_script(kind: Kind) {
         let sent = report["frames"].as_u64().unwrap_or(0);
         let bytes = report["bytes"].as_u64().unwrap_or(0);
         assert!(sent >= 1000 && bytes == 60 * sent, "{report:#}");
-        let passed = || right.count("rx_packets") - before;
+        let passed = || right.received() - before;
         assert!(until(PATIENCE, || passed() >= 1000), "{} of {sent}", passed());
         let kept = scene.look().expect("it answers")["neighbours"].as_array().unwrap().len();
         assert!(kept < 16, "{kept} neighbours: nothing is kept for a destination");

@@ -13,7 +13,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::command::{ip, run};
-use crate::namespace::set;
+use crate::namespace::{packets_at, set};
 
 /// The bridge.
 const BRIDGE: &str = "br0";
@@ -145,9 +145,14 @@ impl Host {
         self.inside(|| run("ping", &words, b"")).is_some_and(|said| said.status.success())
     }
 
-    /// What the host's interface counts under this name.
-    pub(crate) fn count(&self, name: &str) -> u64 {
-        self.inside(|| crate::command::counted(ETH, name))
+    /// Packets that the host's interface has received.
+    pub(crate) fn received(&self) -> u64 {
+        self.inside(|| packets_at(ETH))[0]
+    }
+
+    /// Packets that the host's interface has sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.inside(|| packets_at(ETH))[1]
     }
 }
 

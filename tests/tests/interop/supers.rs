@@ -10,9 +10,9 @@ use std::time::Duration;
 use floodwall_device::DeviceStats;
 
 use crate::bench::Bench;
-use crate::command::{counted, ip, run};
+use crate::command::{ip, run};
 use crate::link::{Ends, Kind, NAME, OTHER_END, ends};
-use crate::namespace::{is_deep, skip};
+use crate::namespace::{is_deep, packets_at, skip};
 use crate::site::{ETH, Host};
 use crate::tcp::{self, ECHO, over, over_a_link, there_and_back};
 
@@ -30,9 +30,9 @@ fn ethtool(words: &str) -> bool {
 
 /// So many bytes to us and back; packets that the kernel's end received of that.
 fn echoed(ours: IpAddr) -> u64 {
-    let before = counted(NAME, "rx_packets");
+    let before = packets_at(NAME)[0];
     there_and_back(SocketAddr::new(ours, ECHO), len());
-    counted(NAME, "rx_packets") - before
+    packets_at(NAME)[0] - before
 }
 
 /// Stops; what the device carried. Nothing is lost but what it `refused`.
@@ -110,7 +110,7 @@ fn over_a_packet_socket_a_connection_outlives_changes_of_the_mtu() {
                 for end in [OTHER_END, NAME] {
                     assert!(ip(&format!("link set {end} mtu {mtu}")));
                 }
-                let before = counted(NAME, "rx_packets");
+                let before = packets_at(NAME)[0];
                 let sent: Vec<u8> = (0..1 << 20).map(|at| tcp::byte(at + round)).collect();
                 let mut found = vec![0; sent.len()];
                 thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn over_a_packet_socket_a_connection_outlives_changes_of_the_mtu() {
                     (&stream).read_exact(&mut found).unwrap();
                 });
                 assert!(found == sent, "{ours}, MTU {mtu}");
-                packets.push(counted(NAME, "rx_packets") - before);
+                packets.push(packets_at(NAME)[0] - before);
             }
             stream.shutdown(Shutdown::Write).unwrap();
             assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -144,7 +144,7 @@ pub(crate) fn through_a_router(from: &Host, to: &Host, addr: &str) {
         stream.shutdown(Shutdown::Write).unwrap();
     };
     for len in [100_000, len()] {
-        let before = to.count("rx_packets");
+        let before = to.received();
         thread::scope(|scope| {
             scope.spawn(|| send(len));
             let (mut stream, _) = listener.accept().unwrap();
@@ -155,7 +155,7 @@ pub(crate) fn through_a_router(from: &Host, to: &Host, addr: &str) {
             let wrong = (0..len).find(|at| found[*at] != tcp::byte(*at));
             assert_eq!(wrong, None, "{addr}, {ETH}");
         });
-        let (received, segments) = (to.count("rx_packets") - before, len as u64 / FULL);
+        let (received, segments) = (to.received() - before, len as u64 / FULL);
         assert!(len < 1 << 20 || received * 4 < segments, "{addr}: {received} of {segments}");
     }
 }

@@ -22,11 +22,13 @@ use floodwall_wire::tcp::TcpFlags;
 use serde_json::Value;
 
 use crate::binary::floodwall;
-use crate::command::{Process, ip, run, shown_by_ip};
+use crate::command::{Process, ip, run};
 use crate::flooded_router::{INSIDE, OUTSIDE, cores, pump, station, steer};
 use crate::instance::{Folder, arrived, assert_conserved, resident};
 use crate::link::NAME;
-use crate::namespace::{inside, inside_alone, is_deep, pause, set, skip, tell, until};
+use crate::namespace::{
+    has_interface, inside, inside_alone, is_deep, pause, set, skip, tell, until,
+};
 use crate::site::{ETH, Host};
 use callers::{Calls, Lines, call};
 
@@ -172,7 +174,7 @@ impl Stand {
         };
         clients.inside(|| {
             if kind == Server::Tap {
-                assert!(until(PATIENCE, || shown_by_ip("link show").contains(NAME)));
+                assert!(until(PATIENCE, || has_interface(NAME)));
             }
             give_addresses(kind.near(), 1);
             assert!(ip(&format!("link set {} up", kind.near())));

@@ -16,9 +16,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::OURS;
-use crate::command::shown_by_ip;
 use crate::link::NAME;
-use crate::namespace::{skip, until};
+use crate::namespace::{has_interface, skip, until};
 use crate::site::Site;
 
 /// How long the network may take to start.
@@ -54,9 +53,8 @@ impl Program {
                 }
             });
         });
-        let is_there = || shown_by_ip(&format!("link show dev {NAME}")).contains(NAME);
-        assert!(until(PATIENCE, || is_there() || thread.is_finished()));
-        if is_there() {
+        assert!(until(PATIENCE, || has_interface(NAME) || thread.is_finished()));
+        if has_interface(NAME) {
             site.plug(NAME);
         }
         match told.recv().unwrap() {
