@@ -314,6 +314,12 @@ fn staged_faults_of_the_path_and_limits_are_named() {
     stage.attack((8, SHORT), to_none, "neighbour table flood");
     let said = staged(&stage.running, 0, Duration::from_secs(6), to_none());
     stage.judge(&said, "path", "neighbours");
+    stage.end();
+}
+
+#[test]
+fn staged_faults_of_routes_and_links_are_named() {
+    let Some(mut stage) = Stage::new("incidents-routes") else { return };
     let nowhere = sends(|n| udp(Ipv4Addr::from(0xcb00_7100 | (n & 0xff)), 7001, false));
     let said = staged(&stage.running, 0, SHORT, nowhere);
     stage.judge(&said, "path", "routes");

@@ -2,7 +2,9 @@
 //!
 //! Needs root, for the namespace and the TAP; [`may`] reports where that is missing.
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::thread::JoinHandle;
@@ -103,12 +105,22 @@ impl Instance {
             .spawn();
         let instance = Self { child: child.unwrap(), folder };
         for _ in 0..1000 {
-            if instance.ask(&["stat"]).status.success() {
+            if instance.answers() {
                 return instance;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         panic!("it never answered: {}", instance.said());
+    }
+
+    /// Whether it answers on its control socket; asked without a process.
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = UnixStream::connect(self.socket()) else { return false };
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut answer = String::new();
+        let came = stream.write_all(b"stat\n").and_then(|()| stream.read_to_string(&mut answer));
+        let answer = serde_json::from_str::<Value>(&answer);
+        came.is_ok() && answer.is_ok_and(|answer| answer.get("error").is_none())
     }
 
     /// The same on a TAP. The kernel's side gets 10.0.0.1 and fd00::1.
