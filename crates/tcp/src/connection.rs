@@ -494,11 +494,17 @@ impl Connection {
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
     }
 
+    /// The number of SACK blocks to send, if that many fit.
+    #[inline(always)]
+    pub(crate) const fn block_count(&self) -> u32 {
+        self.out_of_order.runs() + self.flags.has(ConnectionFlags::DUPLICATE) as u32
+    }
+
     /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
     /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
     #[inline(always)]
     pub(crate) fn segment_room(&self) -> u32 {
-        match self.out_of_order.block_count() {
+        match self.block_count() {
             0 => self.mss(),
             blocks => self.room_beside(blocks),
         }

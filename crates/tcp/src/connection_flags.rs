@@ -40,6 +40,8 @@ impl ConnectionFlags {
     pub(crate) const CAPABLE: Self = Self(0x2000);
     /// A timer is set that is in the rare state.
     pub(crate) const TIMED: Self = Self(0x4000);
+    /// A duplicate is to be reported, which is in the rare state (D-SACK, RFC 2883 section 4).
+    pub(crate) const DUPLICATE: Self = Self(0x8000);
 
     /// Those that settings give; the others are clear.
     pub(crate) const fn of(settings: &TcpSettings) -> Self {

@@ -233,7 +233,7 @@ impl Connection {
                 self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
             }
         }
-        self.note_duplicate(segment);
+        self.note_duplicate(cx.records, segment);
         self.answer(cx, segment);
         self.note_pressure();
         if self.repeats_last(segment) {

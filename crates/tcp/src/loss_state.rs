@@ -51,6 +51,8 @@ pub(crate) struct LossState {
     pub(crate) size_probe: SizeProbe,
     /// The window was reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
     pub(crate) marked: Seq,
+    /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
+    pub(crate) point: Seq,
     /// Duplicate ACKs since the last progress, where SACK is not in use.
     pub(crate) duplicates: u8,
 }
@@ -64,6 +66,7 @@ impl LossState {
             probe: None,
             size_probe: SizeProbe::Absent,
             marked: una,
+            point: una,
             duplicates: 0,
         }
     }
@@ -77,4 +80,4 @@ impl LossState {
     }
 }
 
-const _: () = assert!(size_of::<LossState>() <= 232, "beside a connection of 576 bytes");
+const _: () = assert!(size_of::<LossState>() <= 232, "beside a connection of 512 bytes");

@@ -133,17 +133,16 @@ pub enum Insertion {
     TooManyRuns,
 }
 
-/// The reassembly queue of one connection: 20 bytes. It owns runs of its shard's [`OooRanges`]:
+/// The reassembly queue of one connection: 12 bytes. It owns runs of its shard's [`OooRanges`]:
 /// call [`OutOfOrder::clear`] before dropping it.
 #[derive(Debug)]
 pub struct OutOfOrder {
     first: u32,
     count: u16,
     held: u32,
-    /// The duplicate range to report next (D-SACK, RFC 2883).
-    duplicate: (Seq, Seq),
-    has_duplicate: bool,
 }
+
+const _: () = assert!(size_of::<OutOfOrder>() <= 12, "part of each connection");
 
 impl Default for OutOfOrder {
     fn default() -> Self {
@@ -155,7 +154,7 @@ impl OutOfOrder {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self { first: NONE, count: 0, held: 0, duplicate: (Seq(0), Seq(0)), has_duplicate: false }
+        Self { first: NONE, count: 0, held: 0 }
     }
 
     /// Whether the queue is empty: then in-order data bypasses it.
@@ -196,14 +195,27 @@ impl OutOfOrder {
     /// Stores the new bytes of a segment: `packet` holds exactly the stream's bytes from `seq` on,
     /// and begins at `next` (the next byte in order) or later. `room` is the limit of true bytes;
     /// `pool` provides references where the segment has new bytes on both sides of stored ones.
-    /// Duplicate bytes are reported by the next [`OutOfOrder::sack_blocks`].
+    /// Beside the outcome it returns the first duplicate bytes, to be reported.
     pub fn insert(
         &mut self,
         runs: &mut OooRanges,
         pool: &Pool,
         seq: Seq,
-        mut packet: PacketBuf,
+        packet: PacketBuf,
         room: u32,
+    ) -> (Insertion, Option<SackBlock>) {
+        let mut duplicate = None;
+        let outcome = self.insert_noting(runs, pool, (seq, packet), room, &mut duplicate);
+        (outcome, duplicate)
+    }
+
+    fn insert_noting(
+        &mut self,
+        runs: &mut OooRanges,
+        pool: &Pool,
+        (seq, mut packet): (Seq, PacketBuf),
+        room: u32,
+        duplicate: &mut Option<SackBlock>,
     ) -> Insertion {
         let end = seq + packet.len() as u32;
         let (mut before, mut at) = self.around(runs, seq);
@@ -213,9 +225,7 @@ impl OutOfOrder {
         loop {
             if let Some(run) = runs.run(before).filter(|run| start.is_before(run.end)) {
                 let covered = run.end.earlier(end);
-                if !self.has_duplicate {
-                    self.note_duplicate(start, covered);
-                }
+                duplicate.get_or_insert(SackBlock { left: start.0, right: covered.0 });
                 packet.trim_front(covered.since(start) as usize);
                 start = covered;
             }
@@ -266,37 +276,16 @@ impl OutOfOrder {
         (ready, next)
     }
 
-    /// Records a duplicate of delivered bytes for the next report (D-SACK, RFC 2883 section 4).
-    pub fn note_duplicate(&mut self, left: Seq, right: Seq) {
-        (self.duplicate, self.has_duplicate) = ((left, right), true);
-    }
-
-    const fn take_duplicate(&mut self) -> Option<SackBlock> {
-        let (left, right) = self.duplicate;
-        let has = core::mem::replace(&mut self.has_duplicate, false);
-        if has { Some(SackBlock { left: left.0, right: right.0 }) } else { None }
-    }
-
-    /// Whether a duplicate is to be reported: once (RFC 2883 section 4).
+    /// The SACK blocks of an ACK: a duplicate first (RFC 2883), then the run that grew last, and
+    /// others by recency (RFC 2018 section 4); at most `most` blocks. Work: the runs.
     #[must_use]
-    pub const fn has_duplicate(&self) -> bool {
-        self.has_duplicate
-    }
-
-    /// Number of blocks that [`OutOfOrder::sack_blocks`] returns, if `most` permits.
-    #[must_use]
-    pub const fn block_count(&self) -> u32 {
-        self.count as u32 + self.has_duplicate as u32
-    }
-
-    /// The SACK blocks of an ACK: a duplicate first, once (RFC 2883), then the run that grew last,
-    /// and others by recency (RFC 2018 section 4); at most `most` blocks. Work: the runs.
     pub fn sack_blocks(
-        &mut self,
+        &self,
         runs: &OooRanges,
+        duplicate: Option<SackBlock>,
         most: usize,
     ) -> [Option<SackBlock>; SACK_BLOCKS_MAX] {
-        if self.first == NONE && !self.has_duplicate {
+        if self.first == NONE && duplicate.is_none() {
             return [None; SACK_BLOCKS_MAX];
         }
         let mut latest: [Option<(u32, SackBlock)>; SACK_BLOCKS_MAX] = [None; SACK_BLOCKS_MAX];
@@ -318,7 +307,7 @@ impl OutOfOrder {
         }
         let mut blocks = [None; SACK_BLOCKS_MAX];
         let runs_of = latest.into_iter().flatten().map(|(_, block)| block);
-        let all = self.take_duplicate().into_iter().chain(runs_of);
+        let all = duplicate.into_iter().chain(runs_of);
         blocks.iter_mut().zip(all).take(most).for_each(|(to, block)| *to = Some(block));
         blocks
     }
@@ -327,7 +316,6 @@ impl OutOfOrder {
     /// section 8 permits it).
     #[inline]
     pub fn clear(&mut self, runs: &mut OooRanges) {
-        self.has_duplicate = false;
         if self.first != NONE {
             self.clear_runs(runs);
         }

@@ -171,7 +171,8 @@ impl Connection {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
-            options.sack = self.out_of_order.sack_blocks(cx.runs, self.sack_blocks_max());
+            let (duplicate, most) = (self.take_duplicate(&cx.records.rare), self.sack_blocks_max());
+            options.sack = self.out_of_order.sack_blocks(cx.runs, duplicate, most);
         }
         options
     }
@@ -181,7 +182,7 @@ impl Connection {
         if self.probe {
             return self.tail_probe(cx);
         }
-        if self.recovery.allowance() == 0 {
+        if self.recovery.allowance(cx.records) == 0 {
             return Ok(None);
         }
         let Some((from, len)) = self.recovery.next_lost(cx.records) else { return Ok(None) };
@@ -236,7 +237,8 @@ impl Connection {
 
     /// Whether anything other than an acknowledgment may be sent.
     pub(crate) fn has_news(&self, records: &SentSegments) -> bool {
-        let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
+        let again =
+            || self.recovery.next_lost(records).is_some() && self.recovery.allowance(records) > 0;
         self.state().is_synchronized()
             && self.state() != TcpState::TimeWait
             && (self.probe || again() || self.may_send(records) > 0 || self.may_finish(records))
@@ -266,7 +268,7 @@ impl Connection {
             && (self.has_nodelay() || !self.snd.has_short_outstanding())
             && len <= room
             && len <= self.snd.usable()
-            && len <= self.recovery.allowance()
+            && len <= self.recovery.allowance(cx.records)
             && self.snd.held() < limit
             && self.recovery.next_lost(cx.records).is_none()
             && self.recovery.board().can_record(cx.records);
@@ -276,7 +278,7 @@ impl Connection {
         if self.flags.has(ConnectionFlags::RESTARTS_SLOWLY) {
             let agreement = self.agreement();
             if self.recovery.before_sending(cx.records, &agreement, cx.now)
-                && self.recovery.allowance() < len
+                && self.recovery.allowance(cx.records) < len
             {
                 return None;
             }
@@ -316,7 +318,7 @@ impl Connection {
         if self.flags.has(ConnectionFlags::RESTARTS_SLOWLY) {
             let agreement = self.agreement();
             if self.recovery.before_sending(cx.records, &agreement, cx.now)
-                && self.recovery.allowance() < len
+                && self.recovery.allowance(cx.records) < len
             {
                 return None;
             }
@@ -381,7 +383,7 @@ impl Connection {
             return 0;
         }
         let usable = self.snd.usable();
-        let fits = waits.min(usable).min(self.recovery.allowance());
+        let fits = waits.min(usable).min(self.recovery.allowance(records));
         let mss = self.segment_room();
         let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
@@ -434,7 +436,7 @@ impl Connection {
             self.size_probe_sent(cx.records, seq, (self.snd.nxt.since(seq), larger));
             return packet;
         }
-        match self.run_length(most) {
+        match self.run_length(cx.records, most) {
             0 => self.fresh(cx, len),
             count => self.run(cx, count, rest),
         }
@@ -554,7 +556,7 @@ impl Connection {
         flags: TcpFlags,
         (payload, sum): (Option<PacketBuf>, Option<InternetSum>),
     ) -> Result<PacketBuf, NoBuffer> {
-        let is_usual = !cx.partial && (!self.agreed.sack || self.out_of_order.block_count() == 0);
+        let is_usual = !cx.partial && (!self.agreed.sack || self.block_count() == 0);
         let packet = if is_usual {
             let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
             self.build_usual(cx, seq, (flags, window), (payload, sum))?

@@ -1,25 +1,26 @@
 //! `RareState`: what few connections need, and those that do not at each segment: unusual settings,
-//! the budget of challenge ACKs, what was found out about a path, a FIN that came too early, timers
-//! of keepalives and of memory to come.
+//! the budget of challenge ACKs, what was found out about a path, a FIN that came too early, data
+//! that came twice, timers of keepalives and of memory to come.
 //!
 //! A connection takes one from its shard's slab when it has something to keep there, and gives it
 //! back when it is freed. Flags of the connection say which parts are of note
-//! ([`crate::connection_flags`]). Invariant: a part without its flag has the value that it has in a
-//! connection without a state.
+//! ([`crate::connection_flags`]). Invariant: a part that has a flag counts only while that is set;
+//! the others have the value that they have in a connection without a state.
 //!
 //! # Under flood
 //! Reachable by any host that forges a peer's address and hits its window (challenge ACKs, answers
-//! to segments outside of the window), by a peer whose FIN overtakes its data, and by routers
-//! (packet too big); by programs with such settings; by all that fills the pool. Bound: one for
-//! each place ([`crate::state_slab`]), so that the flood of one connection takes none from another.
-//! When full, which the bound excludes: no challenge ACK is sent, the early FIN is dropped like
-//! early data, a report of a router is ignored, and there is no keepalive. Honest traffic loses
-//! nothing. Moves no counter of its own. Shown by
-//! `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
+//! to segments outside of the window), by a peer whose FIN overtakes its data or that repeats data,
+//! and by routers (packet too big); by programs with such settings; by all that fills the pool.
+//! Bound: one for each place ([`crate::state_slab`]), so that the flood of one connection takes
+//! none from another. When full, which the bound excludes: no challenge ACK is sent, the early FIN
+//! is dropped like early data, data that came twice is not reported, a report of a router is
+//! ignored, and there is no keepalive. Honest traffic loses nothing. Moves no counter of its own.
+//! Shown by `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
 
 mod of_connection;
 
 use floodwall_base::Seq;
+use floodwall_wire::tcp_options::SackBlock;
 
 use crate::challenge::ChallengeLimit;
 use crate::coarse_time::CoarseTime;
@@ -41,6 +42,8 @@ pub(crate) struct RareState {
     /// The end of the peer's FIN, where that arrived out of order (`Connection::fin_ahead`).
     pub(crate) fin_end: Seq,
     pub(crate) timers: RareTimers,
+    /// The duplicate to report next.
+    pub(crate) duplicate: SackBlock,
 }
 
 impl RareState {
@@ -52,7 +55,8 @@ impl RareState {
         answered: CoarseTime::ORIGIN,
         fin_end: Seq(0),
         timers: RareTimers::NONE,
+        duplicate: SackBlock { left: 0, right: 0 },
     };
 }
 
-const _: () = assert!(size_of::<RareState>() <= 88, "beside a connection that is particular");
+const _: () = assert!(size_of::<RareState>() <= 96, "beside a connection that is particular");

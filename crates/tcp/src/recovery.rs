@@ -122,12 +122,8 @@ pub struct Recovery {
     ///
     /// [`LossState`]: crate::loss_state::LossState
     loss: u32,
-    /// In fast recovery: bytes that may be sent now (`prr.rs`).
-    granted: u32,
     window: Window,
     rtt: RttEstimator,
-    /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
-    point: Seq,
     rack: RackState,
 }
 
@@ -142,11 +138,9 @@ impl Recovery {
             rtt: RttEstimator::new(),
             window: Window::new(algorithm, mss),
             loss: NO_STATE,
-            granted: 0,
             phase: RecoveryPhase::Open,
             is_reordering: false,
             mss,
-            point: una,
             burst: 0,
             progress: now,
             alarm: ConnectionIndex::NONE,
@@ -226,19 +220,39 @@ impl Recovery {
 
     /// Bytes that congestion control permits to send now, new or retransmitted. The peer's window
     /// is a separate bound.
+    #[inline(always)]
     #[must_use]
-    pub fn allowance(&self) -> u32 {
+    pub fn allowance(&self, records: &SentSegments) -> u32 {
         match self.phase {
-            RecoveryPhase::Fast => self.granted,
+            RecoveryPhase::Fast => self.allowance_in_recovery(records),
             RecoveryPhase::Open | RecoveryPhase::Timeout => {
-                self.window.window().saturating_sub(self.board.pipe())
+                self.window.window().saturating_sub(self.board.pipe(records))
             }
         }
     }
 
+    /// The same in fast recovery.
+    #[inline(never)]
+    fn allowance_in_recovery(&self, records: &SentSegments) -> u32 {
+        if let Some(loss) = self.known_loss(records) {
+            return loss.prr.allowance();
+        }
+        // RFC 6675 section 5, step C; the first retransmission is always sent.
+        let is_first = self.board.next_lost(records).is_some_and(|(at, _)| at == self.board.una());
+        let room = self.window.window().saturating_sub(self.board.pipe(records));
+        if is_first { room.max(self.mss) } else { room }
+    }
+
     /// The range to retransmit before anything new: its first byte, and its length.
+    #[inline(always)]
     #[must_use]
     pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
+        if self.board.is_unmarked() { None } else { self.next_lost_marked(records) }
+    }
+
+    /// The same where something may be lost.
+    #[inline(never)]
+    fn next_lost_marked(&self, records: &SentSegments) -> Option<(Seq, u32)> {
         let lost = self.board.next_lost(records)?;
         (!self.known_loss(records).is_some_and(|loss| loss.undo.is_waiting())).then_some(lost)
     }
@@ -383,7 +397,7 @@ impl Recovery {
         segment: &AckSegment<'_>,
         agreement: &Agreement,
     ) -> RecoveryVerdict {
-        let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
+        let (flight, pipe) = (self.board.outstanding(), self.board.pipe(records));
         let segment = &AckSegment { rtt_min: self.rtt.min_nanos(), ..*segment };
         let is_armed = self.known_loss(records).is_some_and(|loss| loss.undo.is_armed());
         let rack_before = is_armed.then(|| self.rack.clone());
@@ -436,8 +450,6 @@ impl Recovery {
     /// opposite.
     #[inline(always)]
     fn pass_marks(&mut self, records: &mut SentSegments) {
-        let una = self.board.una();
-        self.point = self.point.later(una);
         if self.loss != NO_STATE {
             self.pass_loss(records);
         }
@@ -533,10 +545,11 @@ impl Recovery {
         if self.board.mark_larger_lost(records, size) == 0 {
             return;
         }
-        // What arrived of the rest signals no other loss.
-        self.point = self.board.nxt();
         self.clear_probe();
-        if let Some(loss) = self.known_loss_mut(records) {
+        let nxt = self.board.nxt();
+        if let Some(loss) = self.loss(records) {
+            // What arrived of the rest signals no other loss.
+            loss.point = nxt;
             loss.undo.end_frto();
             if loss.size_probe.flying().is_some_and(|(_, len)| len > size) {
                 loss.size_probe = SizeProbe::Judged(false);
@@ -552,8 +565,7 @@ impl Recovery {
     pub fn may_probe_size(&self, records: &SentSegments) -> bool {
         self.phase == RecoveryPhase::Open
             && self.known_loss(records).is_none_or(|loss| loss.size_probe == SizeProbe::Absent)
-            && self.board.lost() == 0
-            && self.board.sacked() == 0
+            && self.board.is_all_in_flight(records)
     }
 
     /// The segment of `len` bytes from `start` on, just sent, is larger than the others: its loss
@@ -575,7 +587,16 @@ impl Recovery {
     }
 
     /// Frees the records: before the connection is freed.
+    #[inline(always)]
     pub fn clear(&mut self, records: &mut SentSegments) {
+        if self.loss != NO_STATE || self.board.outstanding() > 0 || !self.board.is_unmarked() {
+            self.clear_some(records);
+        }
+    }
+
+    /// The same where it has some.
+    #[inline(never)]
+    fn clear_some(&mut self, records: &mut SentSegments) {
         self.board.clear(records);
         records.losses.give_back(core::mem::replace(&mut self.loss, NO_STATE));
     }
@@ -617,8 +638,11 @@ impl Recovery {
 
     fn detect_by_time(&mut self, records: &mut SentSegments, now: Instant) -> u32 {
         let is_recovering = self.phase != RecoveryPhase::Open;
-        let window =
-            self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
+        let window = self.rack.reordering_window(
+            &self.rtt,
+            is_recovering,
+            self.board.sacked_segments(records),
+        );
         let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
         // Where there was none and is none, a probe may be due.
         if again.is_some() || self.is_reordering {
@@ -635,14 +659,14 @@ impl Recovery {
         change: &ScoreboardChange,
     ) -> u32 {
         if change.acked > 0 {
-            self.board.end_presumption(change.acked.saturating_sub(self.mss));
+            self.board.end_presumption(records, change.acked.saturating_sub(self.mss));
             let is_partial = self.phase == RecoveryPhase::Fast && self.board.outstanding() > 0;
             return if is_partial { self.board.mark_first_lost(records) } else { 0 };
         }
         if !segment.is_duplicate || self.board.outstanding() == 0 {
             return 0;
         }
-        self.board.presume(self.mss);
+        self.board.presume(records, self.mss);
         let Some(loss) = self.loss(records) else { return 0 };
         loss.duplicates = loss.duplicates.saturating_add(1);
         let duplicates = u32::from(loss.duplicates);
@@ -650,7 +674,7 @@ impl Recovery {
         // cannot arrive.
         let segments = self.board.outstanding().div_ceil(self.mss);
         let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
-        let is_new = self.point.is_at_most(self.board.una());
+        let is_new = loss.point.is_at_most(self.board.una());
         if self.phase == RecoveryPhase::Open && is_new && duplicates >= thresh {
             self.board.mark_first_lost(records)
         } else {
@@ -660,8 +684,7 @@ impl Recovery {
 
     fn enter_fast(&mut self, records: &mut SentSegments, flight: u32, pipe: u32, now: Instant) {
         self.phase = RecoveryPhase::Fast;
-        self.point = self.board.nxt();
-        let una = self.board.una();
+        let (una, nxt) = (self.board.una(), self.board.nxt());
         if !self.is_reduced_for_a_mark(records) {
             if let Some(loss) = self.loss(records) {
                 loss.undo.arm(una);
@@ -672,8 +695,8 @@ impl Recovery {
         let (flight, ssthresh) = (pipe.max(self.mss), self.window.ssthresh());
         if let Some(loss) = self.loss(records) {
             loss.prr = PrrState::begin(flight, ssthresh);
+            loss.point = nxt;
         }
-        self.granted = 0;
         self.clear_probe();
     }
 
@@ -682,14 +705,14 @@ impl Recovery {
     fn end_recovery(&mut self, records: &mut SentSegments, change: &ScoreboardChange) -> bool {
         if self.phase == RecoveryPhase::Open
             || change.acked == 0
-            || self.board.una().is_before(self.point)
+            || self.known_loss(records).is_some_and(|loss| self.board.una().is_before(loss.point))
         {
             return false;
         }
         let was_fast = self.phase == RecoveryPhase::Fast;
         self.phase = RecoveryPhase::Open;
         self.rack.on_recovered();
-        self.board.end_presumption(u32::MAX);
+        self.board.end_presumption(records, u32::MAX);
         let nxt = self.board.nxt();
         if let Some(loss) = self.known_loss_mut(records) {
             loss.undo.on_recovered(nxt);
@@ -757,8 +780,7 @@ impl Recovery {
         let may = agreement.sack
             && self.phase == RecoveryPhase::Open
             && self.known_loss(records).is_none_or(|loss| loss.probe.is_none())
-            && self.board.sacked() == 0
-            && self.board.lost() == 0
+            && self.board.is_all_in_flight(records)
             && self.board.outstanding() > 0;
         let at = may.then(|| {
             let twice = self.rtt.twice_smoothed_nanos();
@@ -797,7 +819,7 @@ impl Recovery {
         agreement: &Agreement,
         now: Instant,
     ) -> TimeoutKind {
-        let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
+        let (flight, pipe) = (self.board.outstanding(), self.board.pipe(records));
         let lost = self.detect_by_time(records, now);
         if lost == 0 {
             self.schedule_probe(records, agreement, now);
@@ -818,12 +840,16 @@ impl Recovery {
         // 5681 section 3.1, equation 4).
         let is_new = self.phase != RecoveryPhase::Timeout;
         self.reduce_for_timeout(records, &size, is_new);
-        let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
+        let window =
+            self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments(records));
         let old = self.rack.sample().map(|rtt| rtt + window);
         self.board.on_timeout(records, old, now);
         self.rtt.back_off();
         self.phase = RecoveryPhase::Timeout;
-        self.point = self.board.nxt();
+        let nxt = self.board.nxt();
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.point = nxt;
+        }
         (self.alarm, self.is_reordering) = (ConnectionIndex::NONE, false);
         self.progress = now;
         TimeoutKind::Timeout
@@ -836,8 +862,8 @@ impl Recovery {
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
     ) -> bool {
-        let timeout_at = (self.phase == RecoveryPhase::Timeout).then_some(self.point);
         let Some(loss) = self.known_loss_mut(records) else { return false };
+        let timeout_at = (self.phase == RecoveryPhase::Timeout).then_some(loss.point);
         if !loss.undo.judge(segment, change, timeout_at) {
             return false;
         }

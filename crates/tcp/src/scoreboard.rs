@@ -12,6 +12,7 @@
 //! from where the last ACK's blocks ended; the rest is left to the next ACK, which repeats it.
 //! Honest traffic loses nothing: its blocks are near the previous ones.
 
+mod marks;
 mod sack;
 
 use core::time::Duration;
@@ -23,24 +24,21 @@ pub use crate::ack_segment::AckSegment;
 use crate::rack::RackState;
 pub use crate::scoreboard_change::ScoreboardChange;
 use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
+use crate::state_slab::NO_STATE;
 
 /// The scoreboard of one connection.
 #[derive(Clone, Debug)]
 pub struct Scoreboard {
     by_seq: SegmentRange,
     in_flight: SegmentRange,
-    lost_list: SegmentRange,
     una: Seq,
     nxt: Seq,
-    sacked: u32,
-    lost: u32,
-    sacked_segments: u32,
-    /// Bytes presumed delivered because of duplicate ACKs without SACK (RFC 6582).
-    presumed: u32,
     count: u32,
-    /// The record at which the last blocks were found.
-    cursor: u32,
+    /// Its [`crate::scoreboard_marks`], or [`NO_STATE`].
+    marks: u32,
 }
+
+const _: () = assert!(size_of::<Scoreboard>() <= 32, "part of each connection");
 
 impl Scoreboard {
     /// An empty scoreboard; the stream is at `una`.
@@ -49,15 +47,10 @@ impl Scoreboard {
         Self {
             by_seq: SegmentRange::EMPTY,
             in_flight: SegmentRange::EMPTY,
-            lost_list: SegmentRange::EMPTY,
             una,
             nxt: una,
-            sacked: 0,
-            lost: 0,
-            sacked_segments: 0,
-            presumed: 0,
             count: 0,
-            cursor: NONE,
+            marks: NO_STATE,
         }
     }
 
@@ -80,21 +73,44 @@ impl Scoreboard {
     }
 
     /// The estimate of bytes in flight (RFC 6675 section 4).
+    #[inline(always)]
     #[must_use]
-    pub const fn pipe(&self) -> u32 {
-        (self.outstanding() - self.sacked - self.lost).saturating_sub(self.presumed)
+    pub fn pipe(&self, records: &SentSegments) -> u32 {
+        if self.is_unmarked() { self.outstanding() } else { self.pipe_beside_marks(records) }
+    }
+
+    /// The same where there may be some that is not in flight.
+    #[inline(never)]
+    fn pipe_beside_marks(&self, records: &SentSegments) -> u32 {
+        let marks = self.known_marks(records);
+        (self.outstanding() - marks.sacked - marks.lost).saturating_sub(marks.presumed)
+    }
+
+    /// Whether nothing is SACKed, lost or presumed delivered; it may be false then as well.
+    #[inline(always)]
+    pub(crate) const fn is_unmarked(&self) -> bool {
+        self.marks == NO_STATE
     }
 
     /// Bytes that the peer has SACKed.
     #[must_use]
-    pub const fn sacked(&self) -> u32 {
-        self.sacked
+    pub fn sacked(&self, records: &SentSegments) -> u32 {
+        self.known_marks(records).sacked
     }
 
     /// Bytes considered lost and not retransmitted.
     #[must_use]
-    pub const fn lost(&self) -> u32 {
-        self.lost
+    pub fn lost(&self, records: &SentSegments) -> u32 {
+        self.known_marks(records).lost
+    }
+
+    /// Whether nothing is SACKed or considered lost.
+    #[inline(always)]
+    pub(crate) fn is_all_in_flight(&self, records: &SentSegments) -> bool {
+        self.is_unmarked() || {
+            let marks = self.known_marks(records);
+            marks.sacked == 0 && marks.lost == 0
+        }
     }
 
     /// Bytes sent again and not known to be delivered. A walk over all records.
@@ -112,8 +128,8 @@ impl Scoreboard {
 
     /// Segments that the peer has SACKed.
     #[must_use]
-    pub const fn sacked_segments(&self) -> u32 {
-        self.sacked_segments
+    pub fn sacked_segments(&self, records: &SentSegments) -> u32 {
+        self.known_marks(records).sacked_segments
     }
 
     /// Number of records of this connection.
@@ -192,7 +208,7 @@ impl Scoreboard {
     /// The range to retransmit first: its first byte, and the number of lost bytes from there on.
     #[must_use]
     pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
-        records.at(self.lost_list.first).map(|record| (record.start, record.len))
+        records.at(self.known_marks(records).list.first).map(|record| (record.start, record.len))
     }
 
     /// The last segment that was sent and is not known to be delivered: the tail loss probe (RFC
@@ -236,13 +252,12 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.outcome == SegmentOutcome::Lost {
-            self.lost -= record.len;
-        }
+        let lost = if record.outcome == SegmentOutcome::Lost { record.len } else { 0 };
         record.outcome = SegmentOutcome::InFlight;
         record.sent_at = now;
         record.retransmits = record.retransmits.saturating_add(1);
         records.append_by_time(&mut self.in_flight, index);
+        self.change_marks(records, |marks| marks.lost -= lost);
     }
 
     /// Moves the first `len` bytes of a lost record to the previous one, which was retransmitted at
@@ -274,7 +289,7 @@ impl Scoreboard {
             && self.in_flight.last == before;
         if joins {
             previous.len += len;
-            self.lost -= len;
+            self.change_marks(records, |marks| marks.lost -= len);
             if let Some(record) = records.at_mut(index) {
                 record.trim_front(len);
             }
@@ -302,11 +317,7 @@ impl Scoreboard {
     /// SACKed.
     #[inline]
     pub(crate) fn is_completed_by(&self, ack: Seq) -> bool {
-        ack == self.nxt
-            && ack != self.una
-            && self.sacked == 0
-            && self.lost == 0
-            && self.presumed == 0
+        ack == self.nxt && ack != self.una && self.is_unmarked()
     }
 
     /// Takes the record of all sent data, where that is one that was never sent again: on the fast
@@ -319,6 +330,7 @@ impl Scoreboard {
             return None;
         }
         let (sent_at, end, len) = (record.sent_at, record.end(), record.len);
+        debug_assert!(self.is_unmarked(), "nothing of it was lost");
         records.give_back(first);
         *self = Self::new(self.nxt);
         Some((sent_at, end, len))
@@ -344,6 +356,7 @@ impl Scoreboard {
                 if record.retransmits > 0 {
                     change.rtt = None;
                 }
+                debug_assert!(self.is_unmarked(), "nothing of it was lost");
                 records.give_back(first);
                 *self = Self::new(segment.ack);
             }
@@ -369,18 +382,8 @@ impl Scoreboard {
             let n = segment.ack.earlier(record.end()).since(record.start);
             let end = record.start + n;
             let is_whole = n == record.len;
-            match record.outcome {
-                SegmentOutcome::Sacked => {
-                    self.sacked -= n;
-                    if is_whole {
-                        self.sacked_segments =
-                            self.sacked_segments.saturating_sub(u32::from(record.segments));
-                    }
-                }
-                SegmentOutcome::Lost => self.lost -= n,
-                SegmentOutcome::InFlight => {}
-            }
-            if record.outcome != SegmentOutcome::Sacked {
+            let (outcome, segments) = (record.outcome, u32::from(record.segments));
+            if outcome != SegmentOutcome::Sacked {
                 change.acked_new += n;
                 let (sent_at, start, retransmits) =
                     (record.sent_at, record.start, record.retransmits);
@@ -389,6 +392,11 @@ impl Scoreboard {
             }
             if !is_whole {
                 record.trim_front(n);
+            }
+            if outcome != SegmentOutcome::InFlight {
+                self.unmark(records, outcome, (n, if is_whole { segments } else { 0 }));
+            }
+            if !is_whole {
                 break;
             }
             self.remove(records, self.by_seq.first);
@@ -398,7 +406,30 @@ impl Scoreboard {
             change.rtt = None;
         }
         self.una = segment.ack;
-        self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+        if !self.is_unmarked() {
+            self.bound_presumption(records);
+            if self.count == 0 {
+                self.clear_marks(records);
+            }
+        }
+    }
+
+    /// So many bytes and segments that were not in flight are acknowledged.
+    #[inline(never)]
+    fn unmark(
+        &self,
+        records: &mut SentSegments,
+        outcome: SegmentOutcome,
+        (bytes, segments): (u32, u32),
+    ) {
+        self.change_marks(records, |marks| {
+            if outcome == SegmentOutcome::Lost {
+                marks.lost -= bytes;
+            } else {
+                marks.sacked -= bytes;
+                marks.sacked_segments = marks.sacked_segments.saturating_sub(segments);
+            }
+        });
     }
 
     /// Marks as lost what RACK detects (RFC 8985 section 6.2, step 5): data sent long enough before
@@ -410,18 +441,19 @@ impl Scoreboard {
         reordering: Duration,
         now: Instant,
     ) -> (u32, Option<Instant>) {
-        let before = self.lost;
+        let mut lost = 0;
         while let Some(record) = records.at(self.in_flight.first) {
             if !rack.was_sent_before(record.sent_at, record.end(), record.retransmits > 0) {
                 break;
             }
             let due = record.sent_at + rack.rtt() + reordering;
             if now < due {
-                return (self.lost - before, Some(due));
+                return (lost, Some(due));
             }
-            self.mark_lost(records, self.in_flight.first);
+            let Some(len) = self.mark_lost(records, self.in_flight.first) else { break };
+            lost += len;
         }
-        (self.lost - before, None)
+        (lost, None)
     }
 
     /// The retransmission timer expired: the first segment is lost, and data that was sent long
@@ -435,8 +467,8 @@ impl Scoreboard {
         rtt: Option<Duration>,
         now: Instant,
     ) -> u32 {
-        let before = self.lost;
-        self.presumed = 0;
+        let before = self.lost(records);
+        self.end_presumption(records, u32::MAX);
         if records
             .at(self.by_seq.first)
             .is_some_and(|first| first.outcome == SegmentOutcome::Sacked)
@@ -447,11 +479,13 @@ impl Scoreboard {
             if rtt.is_some_and(|rtt| now < record.sent_at + rtt) {
                 break;
             }
-            self.mark_lost(records, self.in_flight.first);
+            if self.mark_lost(records, self.in_flight.first).is_none() {
+                break;
+            }
         }
         self.mark_first_lost(records);
         self.order_lost(records);
-        self.lost.saturating_sub(before)
+        self.lost(records).saturating_sub(before)
     }
 
     /// Marks the first segment as lost (RFC 6582: the third duplicate ACK, or a partial one).
@@ -466,17 +500,16 @@ impl Scoreboard {
         if u32::from(record.head) < record.len {
             self.split(records, index, cut);
         }
-        let len = records.at(index).map_or(0, |record| record.len);
-        self.mark_lost(records, index);
-        self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
-        len
+        let len = self.mark_lost(records, index);
+        self.bound_presumption(records);
+        len.unwrap_or(0)
     }
 
     /// Marks as lost what is in flight in segments of more than `size` bytes (path MTU); a shorter
     /// last segment of a record has arrived or will. Returns the number of bytes. Visits all
     /// records.
     pub fn mark_larger_lost(&mut self, records: &mut SentSegments, size: u32) -> u32 {
-        let (before, mut at) = (self.lost, self.by_seq.first);
+        let (mut lost, mut at) = (0, self.by_seq.first);
         while let Some(record) = records.at(at) {
             let (index, is_single) = (at, u32::from(record.head) >= record.len);
             let largest =
@@ -490,33 +523,38 @@ impl Scoreboard {
                 self.split(records, index, last);
             }
             at = records.at(index).map_or(NONE, |record| record.next);
-            self.mark_lost(records, index);
+            lost += self.mark_lost(records, index).unwrap_or(0);
         }
-        if self.lost != before {
+        if lost > 0 {
             self.order_lost(records);
-            self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+            self.bound_presumption(records);
         }
-        self.lost - before
+        lost
     }
 
     /// A duplicate ACK without SACK: a segment of `unit` bytes has left the network.
-    pub fn presume(&mut self, unit: u32) {
-        let most = (self.outstanding() - self.sacked - self.lost).saturating_sub(unit);
-        self.presumed = self.presumed.saturating_add(unit).min(most);
+    pub fn presume(&mut self, records: &mut SentSegments, unit: u32) {
+        let outstanding = self.outstanding();
+        if let Some(marks) = self.marks(records) {
+            let most = (outstanding - marks.sacked - marks.lost).saturating_sub(unit);
+            marks.presumed = marks.presumed.saturating_add(unit).min(most);
+        }
     }
 
     /// Subtracts `bytes` from the presumed ones: they are acknowledged.
-    pub const fn end_presumption(&mut self, bytes: u32) {
-        self.presumed = self.presumed.saturating_sub(bytes);
+    pub fn end_presumption(&self, records: &mut SentSegments, bytes: u32) {
+        self.change_marks(records, |marks| marks.presumed = marks.presumed.saturating_sub(bytes));
     }
 
     /// Marks lost data as in flight again: the reduction is undone (RFC 4015).
     pub fn forget_losses(&mut self, records: &mut SentSegments) {
-        while let Some(record) = records.at_mut(self.lost_list.first) {
+        loop {
+            let index = self.known_marks(records).list.first;
+            let Some(record) = records.at_mut(index) else { break };
             record.outcome = SegmentOutcome::InFlight;
-            let (index, sent_at) = (self.lost_list.first, record.sent_at);
-            self.lost -= record.len;
-            records.unlink_by_time(&mut self.lost_list, index);
+            let (len, sent_at) = (record.len, record.sent_at);
+            self.change_lost_list(records, |records, list| records.unlink_by_time(list, index));
+            self.change_marks(records, |marks| marks.lost -= len);
             self.link_by_moment(records, index, sent_at);
         }
     }
@@ -526,36 +564,41 @@ impl Scoreboard {
         while self.by_seq.first != NONE {
             self.remove(records, self.by_seq.first);
         }
-        (self.sacked, self.lost, self.sacked_segments, self.presumed) = (0, 0, 0, 0);
+        self.clear_marks(records);
         self.una = self.nxt;
     }
 
-    fn mark_lost(&mut self, records: &mut SentSegments, index: u32) {
-        let Some(record) = records.at_mut(index) else {
-            return;
-        };
-        record.outcome = SegmentOutcome::Lost;
-        let (start, len) = (record.start, record.len);
-        self.lost += len;
+    /// Marks a record as lost; returns its bytes.
+    fn mark_lost(&mut self, records: &mut SentSegments, index: u32) -> Option<u32> {
+        let (start, len) = records.at(index).map(|record| (record.start, record.len))?;
+        self.marks(records)?.lost += len;
+        if let Some(record) = records.at_mut(index) {
+            record.outcome = SegmentOutcome::Lost;
+        }
         records.unlink_by_time(&mut self.in_flight, index);
-        // Mostly they are added in order; one before all others is retransmitted first.
-        let is_first = records.at(self.lost_list.first).is_some_and(|r| start.is_before(r.start));
-        let behind = if is_first { NONE } else { self.lost_list.last };
-        records.link_by_time(&mut self.lost_list, behind, index);
+        self.change_lost_list(records, |records, list| {
+            // Mostly they are added in order; one before all others is retransmitted first.
+            let is_first = records.at(list.first).is_some_and(|r| start.is_before(r.start));
+            let behind = if is_first { NONE } else { list.last };
+            records.link_by_time(list, behind, index);
+        });
+        Some(len)
     }
 
     /// Sorts the lost records in stream order: after a timeout only the first segment is sent, and
     /// it must be the one that the peer waits for.
     fn order_lost(&mut self, records: &mut SentSegments) {
-        self.lost_list = SegmentRange::EMPTY;
         let mut at = self.by_seq.first;
-        while let Some(record) = records.at(at) {
-            let next = record.next;
-            if record.outcome == SegmentOutcome::Lost {
-                records.append_by_time(&mut self.lost_list, at);
+        self.change_lost_list(records, |records, list| {
+            *list = SegmentRange::EMPTY;
+            while let Some(record) = records.at(at) {
+                let next = record.next;
+                if record.outcome == SegmentOutcome::Lost {
+                    records.append_by_time(list, at);
+                }
+                at = next;
             }
-            at = next;
-        }
+        });
     }
 
     /// Returns a record to the in-flight list, sorted by its time: searched from the oldest on,
@@ -572,15 +615,22 @@ impl Scoreboard {
     fn leave_list(&mut self, records: &mut SentSegments, index: u32) {
         match records.at(index).map(|record| record.outcome) {
             Some(SegmentOutcome::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
-            Some(SegmentOutcome::Lost) => records.unlink_by_time(&mut self.lost_list, index),
+            Some(SegmentOutcome::Lost) => {
+                self.change_lost_list(records, |records, list| records.unlink_by_time(list, index));
+            }
             Some(SegmentOutcome::Sacked) | None => {}
         }
     }
 
     fn remove(&mut self, records: &mut SentSegments, index: u32) {
         self.leave_list(records, index);
-        if self.cursor == index {
-            self.cursor = records.at(index).map_or(NONE, |record| record.next);
+        if !self.is_unmarked() {
+            let next = records.at(index).map_or(NONE, |record| record.next);
+            self.change_marks(records, |marks| {
+                if marks.cursor == index {
+                    marks.cursor = next;
+                }
+            });
         }
         records.unlink_by_seq(&mut self.by_seq, index);
         records.give_back(index);
@@ -605,7 +655,9 @@ impl Scoreboard {
         records.link_by_seq(&mut self.by_seq, index, behind);
         match outcome {
             SegmentOutcome::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
-            SegmentOutcome::Lost => records.link_by_time(&mut self.lost_list, index, behind),
+            SegmentOutcome::Lost => self.change_lost_list(records, |records, list| {
+                records.link_by_time(list, index, behind);
+            }),
             SegmentOutcome::Sacked => {}
         }
         self.count += 1;
@@ -617,7 +669,8 @@ impl Scoreboard {
         let holds = |index: u32| {
             records.at(index).is_some_and(|record| seq.is_within(record.start, record.len))
         };
-        [self.lost_list.first, self.by_seq.last, self.by_seq.first].into_iter().find(|&i| holds(i))
+        let lost = self.known_marks(records).list.first;
+        [lost, self.by_seq.last, self.by_seq.first].into_iter().find(|&index| holds(index))
     }
 }
 

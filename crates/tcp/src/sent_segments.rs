@@ -1,11 +1,10 @@
 //! Records of sent and not yet acknowledged data, in a slab of the shard.
 //!
-//! Used by [`crate::scoreboard`] alone; beside it are the loss states of the shard's senders, and
-//! what few connections need. A
-//! record is a range of the stream that was sent at one moment and has one delivery status. It is
-//! in two lists: by sequence, and by time sent (while in flight) or by order of retransmission
-//! (while lost). Invariant: an allocated index is in use until it is freed; the lists' links are
-//! updated only by the operations here.
+//! Used by [`crate::scoreboard`] alone; beside them is what senders that look for losses need, and
+//! what few connections need. A record is a range of the stream that was sent at one moment and has
+//! one delivery status. It is in two lists: by sequence, and by time sent (while in flight) or by
+//! order of retransmission (while lost). Invariant: an allocated index is in use until it is freed;
+//! the lists' links are updated only by the operations here.
 
 use floodwall_base::limits::TCP_RECORDS_RESERVE_DIVISOR;
 use floodwall_base::{Instant, Seq};
@@ -13,10 +12,10 @@ use floodwall_base::{Instant, Seq};
 use crate::chunk_budget::ChunkBudget;
 use crate::loss_state::LossState;
 use crate::rare_state::RareState;
+use crate::scoreboard_marks::ScoreboardMarks;
 use crate::state_slab::StateSlab;
 
-/// No record.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) use crate::segment_range::{NONE, SegmentRange};
 
 /// The delivery status of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,17 +93,6 @@ impl SentSegment {
     }
 }
 
-/// First and last of a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SegmentRange {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-}
-
-impl SegmentRange {
-    pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
-}
-
 /// The slab of records of a shard's connections. All memory is allocated at construction.
 ///
 /// # Under flood
@@ -120,6 +108,8 @@ pub struct SentSegments {
     reserve: usize,
     /// What senders know while they look for losses (`loss_state.rs`).
     pub(crate) losses: StateSlab<LossState>,
+    /// What scoreboards know of data that is not in flight.
+    pub(crate) marks: StateSlab<ScoreboardMarks>,
     /// What few connections need (`rare_state.rs`).
     pub(crate) rare: StateSlab<RareState>,
     /// How much of what is acknowledged may be freed at once (`chunk_budget.rs`).
@@ -148,9 +138,9 @@ impl SentSegments {
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();
         let reserve = capacity / TCP_RECORDS_RESERVE_DIVISOR;
-        let (losses, rare) = (StateSlab::new(places), StateSlab::new(places));
-        let freeing = ChunkBudget::new();
-        Self { slab, free, available: capacity, reserve, losses, rare, freeing }
+        let (losses, marks) = (StateSlab::new(places), StateSlab::new(places));
+        let (rare, freeing) = (StateSlab::new(places), ChunkBudget::new());
+        Self { slab, free, available: capacity, reserve, losses, marks, rare, freeing }
     }
 
     /// Number of free records.

@@ -192,10 +192,11 @@ impl Connection {
     }
 
     /// Data that was received before is reported by D-SACK (RFC 2883 section 4).
-    pub(super) fn note_duplicate(&mut self, segment: &Segment) {
+    pub(super) fn note_duplicate(&mut self, records: &mut SentSegments, segment: &Segment) {
         let end = segment.seq + segment.len;
-        if self.agreed.sack && segment.len > 0 && end.is_at_most(self.rcv.nxt) {
-            self.out_of_order.note_duplicate(segment.seq, end);
+        if segment.len > 0 && end.is_at_most(self.rcv.nxt) {
+            let block = SackBlock { left: segment.seq.0, right: end.0 };
+            self.keep_duplicate(&mut records.rare, block);
         }
     }
 }

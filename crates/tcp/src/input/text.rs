@@ -5,9 +5,11 @@ use core::hint::cold_path;
 use floodwall_base::{DropReason, Instant, Seq};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::SackBlock;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::connection_flags::ConnectionFlags;
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::out_of_order::Insertion;
@@ -66,7 +68,9 @@ impl Connection {
                 // A hole is filled: acknowledged at once (RFC 5681 section 4.2). Of bytes received
                 // twice the first copy is kept.
                 self.due.add(ConnectionDue::ACK);
-                let _ = self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
+                let (_, duplicate) =
+                    self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
+                self.keep_first_duplicate(&mut cx.records.rare, duplicate);
                 self.take_ready(cx);
             }
         }
@@ -135,11 +139,17 @@ impl Connection {
     }
 
     /// Trims a segment to the window.
-    fn trim(&mut self, cx: &ConnectionContext<'_>, segment: &mut Segment, payload: &mut PacketBuf) {
+    fn trim(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &mut Segment,
+        payload: &mut PacketBuf,
+    ) {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
             if old > 0 {
-                self.out_of_order.note_duplicate(segment.seq, segment.seq + old);
+                let block = SackBlock { left: segment.seq.0, right: (segment.seq + old).0 };
+                self.keep_duplicate(&mut cx.records.rare, block);
             }
             payload.trim_front(old as usize);
             segment.len -= old;
@@ -234,7 +244,10 @@ impl Connection {
             return InputOutcome::Taken;
         }
         let room = self.rcv.room_ahead();
-        match self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, room) {
+        let (outcome, duplicate) =
+            self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, room);
+        self.keep_first_duplicate(&mut cx.records.rare, duplicate);
+        match outcome {
             Insertion::Kept | Insertion::Duplicate => InputOutcome::Taken,
             Insertion::NoRoom | Insertion::TooManyRuns => {
                 InputOutcome::Dropped(DropReason::TcpReceiveFull)
@@ -263,6 +276,7 @@ impl Connection {
         self.rcv.fin = true;
         // Data after the peer's FIN is dropped.
         self.out_of_order.clear(cx.runs);
+        self.flags.set(ConnectionFlags::DUPLICATE, false);
         self.events.add(ConnectionEvents::READABLE);
         if waits {
             self.timers.delay_ack();

@@ -22,20 +22,24 @@ struct Queue {
     runs: OooRanges,
     queue: OutOfOrder,
     pool: Pool,
+    /// To be reported next, as a connection keeps it.
+    duplicate: Option<SackBlock>,
 }
 
 impl Queue {
     fn new() -> Self {
-        Self { runs: OooRanges::new(256), queue: OutOfOrder::new(), pool: pool() }
+        Self { runs: OooRanges::new(256), queue: OutOfOrder::new(), pool: pool(), duplicate: None }
     }
 
     fn insert(&mut self, seq: Seq, bytes: &[u8], room: u32) -> Insertion {
         let packet = self.pool.packet_from(bytes).unwrap();
-        self.queue.insert(&mut self.runs, &self.pool, seq, packet, room)
+        let (outcome, duplicate) = self.queue.insert(&mut self.runs, &self.pool, seq, packet, room);
+        self.duplicate = self.duplicate.or(duplicate);
+        outcome
     }
 
     fn blocks(&mut self, most: usize) -> Vec<(u32, u32)> {
-        let blocks = self.queue.sack_blocks(&self.runs, most);
+        let blocks = self.queue.sack_blocks(&self.runs, self.duplicate.take(), most);
         blocks.iter().flatten().map(|block| (block.left, block.right)).collect()
     }
 
@@ -161,7 +165,7 @@ fn blocks_name_the_run_that_grew_last_and_a_duplicate_once() {
     assert_eq!(q.insert(Seq(41), &[1; 2], ROOM), Insertion::Duplicate);
     assert_eq!(q.blocks(3), [(41, 43), (40, 45), (10, 17)]);
     assert_eq!(q.blocks(2), [(40, 45), (10, 17)]);
-    q.queue.note_duplicate(Seq(1), Seq(9));
+    q.duplicate = Some(SackBlock { left: 1, right: 9 });
     assert_eq!(q.blocks(2), [(1, 9), (40, 45)]);
 }
 
@@ -214,7 +218,7 @@ fn connections_with_many_holes_leave_runs_to_those_with_few() {
     // A connection with one hole is served, and the others' first holes are filled as before.
     assert_eq!(q.insert(Seq(50), &[0], ROOM), Insertion::Kept);
     let packet = q.pool.packet_from(&[0]).unwrap();
-    let first = greedy[0].insert(&mut q.runs, &q.pool, Seq(1000), packet, ROOM);
+    let (first, _) = greedy[0].insert(&mut q.runs, &q.pool, Seq(1000), packet, ROOM);
     assert_eq!((first, greedy[0].runs()), (Insertion::Kept, 64));
     q.check_with(greedy.iter().map(|queue| queue.runs() as usize).sum());
 }
@@ -246,8 +250,8 @@ fn a_shard_without_runs_refuses_and_a_flow_without_any_waits() {
     let pool = pool();
     let (mut a, mut b) = (OutOfOrder::new(), OutOfOrder::new());
     let packet = || pool.packet_from(&[7; 10]).unwrap();
-    assert_eq!(a.insert(&mut runs, &pool, Seq(10), packet(), ROOM), Insertion::Kept);
-    assert_eq!(b.insert(&mut runs, &pool, Seq(10), packet(), ROOM), Insertion::TooManyRuns);
+    assert_eq!(a.insert(&mut runs, &pool, Seq(10), packet(), ROOM).0, Insertion::Kept);
+    assert_eq!(b.insert(&mut runs, &pool, Seq(10), packet(), ROOM).0, Insertion::TooManyRuns);
     a.clear(&mut runs);
-    assert_eq!(b.insert(&mut runs, &pool, Seq(10), packet(), ROOM), Insertion::Kept);
+    assert_eq!(b.insert(&mut runs, &pool, Seq(10), packet(), ROOM).0, Insertion::Kept);
 }

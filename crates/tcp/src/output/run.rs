@@ -15,6 +15,8 @@ use floodwall_wire::tcp_options::TcpOptionSet;
 
 use super::{CHECKSUM_AT, NoBuffer, leave_partial, pseudo_header, with_front};
 use crate::connection::{Connection, ConnectionContext};
+use crate::connection_flags::ConnectionFlags;
+use crate::sent_segments::SentSegments;
 
 /// Offsets of sequence number and flags in a header (RFC 9293 section 3.1).
 const SEQ_AT: core::ops::Range<usize> = 4..8;
@@ -84,11 +86,15 @@ impl SegmentHeading {
 impl Connection {
     /// How many full segments of new data may be sent at once, up to `most`; fewer than two are no
     /// run.
-    pub(super) fn run_length(&self, most: u32) -> u32 {
+    pub(super) fn run_length(&self, records: &SentSegments, most: u32) -> u32 {
         let (waits, mss) = (self.snd.unsent(), self.segment_room());
-        let fits = waits.min(self.snd.usable()).min(self.recovery.allowance());
+        let fits = waits.min(self.snd.usable()).min(self.recovery.allowance(records));
         // A mark and a reported duplicate are in one segment only.
-        if most < 2 || fits < 2 * mss || self.owes_mark() || self.out_of_order.has_duplicate() {
+        if most < 2
+            || fits < 2 * mss
+            || self.owes_mark()
+            || self.flags.has(ConnectionFlags::DUPLICATE)
+        {
             return 0;
         }
         // The last segment may carry the FIN.

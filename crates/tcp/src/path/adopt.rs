@@ -133,7 +133,7 @@ impl Connection {
         let options = self.agreed.path_mss.min(self.agreed.peer_mss);
         let options = u32::from(options).saturating_sub(self.segment_room());
         let len = u32::from(size).saturating_sub(options);
-        let fits = self.snd.usable().min(self.recovery.allowance());
+        let fits = self.snd.usable().min(self.recovery.allowance(records));
         let behind = len + 3 * self.mss();
         (len > self.segment_room() && len <= fits && behind <= self.snd.unsent()).then(|| {
             path.probe = size;

@@ -4,6 +4,8 @@
 
 use core::hint::cold_path;
 
+use floodwall_wire::tcp_options::SackBlock;
+
 use super::RareState;
 use crate::connection::Connection;
 use crate::connection_flags::ConnectionFlags;
@@ -84,6 +86,37 @@ impl Connection {
         }
         cold_path();
         self.known_rare(rare)?.keepalive
+    }
+
+    /// Data that was received before is to be reported, in place of what was to be, where SACK is
+    /// in use.
+    pub(crate) fn keep_duplicate(&mut self, rare: &mut StateSlab<RareState>, block: SackBlock) {
+        if !self.agreed.sack {
+            return;
+        }
+        if let Some(state) = self.rare(rare) {
+            state.duplicate = block;
+            self.flags.set(ConnectionFlags::DUPLICATE, true);
+        }
+    }
+
+    /// The same, unless something is to be reported already.
+    pub(crate) fn keep_first_duplicate(
+        &mut self,
+        rare: &mut StateSlab<RareState>,
+        block: Option<SackBlock>,
+    ) {
+        if let Some(block) = block
+            && !self.flags.has(ConnectionFlags::DUPLICATE)
+        {
+            self.keep_duplicate(rare, block);
+        }
+    }
+
+    /// What is to be reported: once (RFC 2883 section 4).
+    pub(crate) fn take_duplicate(&mut self, rare: &StateSlab<RareState>) -> Option<SackBlock> {
+        let has = self.flags.take(ConnectionFlags::DUPLICATE);
+        if has { self.known_rare(rare).map(|state| state.duplicate) } else { None }
     }
 
     /// All that is known of its path.

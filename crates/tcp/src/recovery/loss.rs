@@ -58,6 +58,7 @@ impl Recovery {
         let (una, is_all) = (self.board.una(), self.board.outstanding() == 0);
         if let Some(loss) = self.known_loss_mut(records) {
             loss.undo.pass(una);
+            loss.point = loss.point.later(una);
             loss.marked = loss.marked.later(una);
             if is_all {
                 loss.duplicates = 0;
@@ -182,31 +183,21 @@ impl Recovery {
         delivered: u32,
         is_safe: bool,
     ) {
-        let (pipe, mss) = (self.board.pipe(), self.mss);
-        self.granted = match self.known_loss_mut(records) {
-            Some(loss) => {
-                loss.prr.on_ack(delivered, pipe, is_safe, mss);
-                loss.prr.allowance()
-            }
-            // RFC 6675 section 5, step C; the first retransmission is always sent.
-            None => self.window.window().saturating_sub(pipe).max(mss),
-        };
+        let (pipe, mss) = (self.board.pipe(records), self.mss);
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.prr.on_ack(delivered, pipe, is_safe, mss);
+        }
     }
 
     /// So many bytes were sent.
     pub(super) fn sent_in_recovery(&mut self, records: &mut SentSegments, len: u32) {
-        self.granted = match self.known_loss_mut(records) {
-            Some(loss) => {
-                loss.prr.on_sent(len);
-                loss.prr.allowance()
-            }
-            None => self.granted.saturating_sub(len),
-        };
+        if let Some(loss) = self.known_loss_mut(records) {
+            loss.prr.on_sent(len);
+        }
     }
 
     /// In fast recovery one segment may be sent now.
     pub(super) fn grant(&mut self, records: &mut SentSegments) {
-        self.granted = self.granted.max(self.mss);
         if let Some(loss) = self.known_loss_mut(records) {
             loss.prr.grant(self.mss);
         }
@@ -218,7 +209,10 @@ impl Recovery {
         let Some((start, len)) = flying else { return false };
         let is_it = lost == len && self.board.next_lost(records) == Some((start, len));
         if is_it {
-            self.point = self.board.nxt();
+            let nxt = self.board.nxt();
+            if let Some(loss) = self.known_loss_mut(records) {
+                loss.point = nxt;
+            }
             self.end_size_probe(records, false);
         }
         is_it
@@ -240,7 +234,7 @@ impl Recovery {
 
     /// Ends F-RTO where new data cannot take the place of repetitions.
     pub(super) fn end_waiting(&self, records: &mut SentSegments) {
-        let may_send = self.allowance() >= self.mss;
+        let may_send = self.allowance(records) >= self.mss;
         if let Some(loss) = self.known_loss_mut(records)
             && loss.undo.is_waiting()
             && !(loss.undo.has_unsent() && may_send)

@@ -8,6 +8,7 @@ use floodwall_base::PublicRandom;
 use floodwall_wire::tcp_options::SackBlock;
 
 use super::*;
+use crate::state_slab::StateSlab;
 
 const MSS: u32 = 1000;
 const ALL: Agreement = Agreement {
@@ -76,7 +77,7 @@ impl Sender {
     /// Retransmits what is permitted, and returns the segments.
     fn repair(&mut self, now: Instant) -> Vec<u32> {
         let mut sent = Vec::new();
-        while self.recovery.allowance() >= MSS
+        while self.recovery.allowance(&self.records) >= MSS
             && let Some((start, len)) = self.recovery.next_lost(&self.records)
         {
             self.recovery.on_retransmitted(&mut self.records, start, len.min(MSS), now);
@@ -96,7 +97,7 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 168, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 136, "{}", size_of::<Recovery>());
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
             let una = quick.recovery.board.una();
             if chance.below(2) == 0 {
                 let segments = 1 + chance.below(3) as u32;
-                if quick.recovery.allowance() >= segments * MSS {
+                if quick.recovery.allowance(&quick.records) >= segments * MSS {
                     quick.send(segments, now);
                     slow.send(segments, now);
                     sent += segments;
@@ -240,20 +241,20 @@ fn prr_sends_one_for_two_and_ends_at_the_threshold() {
         if s.recovery.phase() == RecoveryPhase::Fast {
             delivered += verdict.change.delivered() / MSS;
             out += s.repair(ms(100)).len() as u32;
-            while s.recovery.allowance() >= MSS {
+            while s.recovery.allowance(&s.records) >= MSS {
                 s.send(1, ms(100));
                 out += 1;
             }
             let ssthresh = s.recovery.window().ssthresh() / MSS;
             assert!(
-                out <= delivered + 2 && s.recovery.board.pipe() / MSS <= 20,
+                out <= delivered + 2 && s.recovery.board.pipe(&s.records) / MSS <= 20,
                 "{out} {delivered}"
             );
-            assert!(s.recovery.board.pipe() >= (ssthresh - 2) * MSS);
+            assert!(s.recovery.board.pipe(&s.records) >= (ssthresh - 2) * MSS);
         }
     }
     let ssthresh = s.recovery.window().ssthresh();
-    assert!(s.recovery.board.pipe().abs_diff(ssthresh) <= 2 * MSS);
+    assert!(s.recovery.board.pipe(&s.records).abs_diff(ssthresh) <= 2 * MSS);
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn a_timeout_sends_everything_again_in_slow_start_and_doubles() {
     s.recovery.on_probe_sent(&mut s.records, true, ms(200));
     assert_eq!(s.expire(ms(499)), TimeoutKind::Nothing);
     assert_eq!(s.expire(ms(500)), TimeoutKind::Timeout);
-    assert_eq!((s.recovery.window().window(), s.recovery.board.lost()), (MSS, 10 * MSS));
+    assert_eq!((s.recovery.window().window(), s.recovery.board.lost(&s.records)), (MSS, 10 * MSS));
     assert_eq!(s.repair(ms(500)), [0]);
     assert_eq!(s.timer(), Some((RecoveryTimer::Retransmission, ms(1100))));
     assert_eq!(s.expire(ms(1100)), TimeoutKind::Timeout);
@@ -346,7 +347,7 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
     s.repair(ms(300));
     assert!(s.ack_echo(1, &[], Some(ms(0)), ms(310)).is_undone);
-    assert_eq!((s.recovery.phase(), s.recovery.board.lost()), (RecoveryPhase::Open, 0));
+    assert_eq!((s.recovery.phase(), s.recovery.board.lost(&s.records)), (RecoveryPhase::Open, 0));
     assert!(s.recovery.window().window() >= window);
 }
 
@@ -387,7 +388,7 @@ fn a_timeout_that_answered_a_delay_is_undone_without_timestamps_and_nothing_is_s
     assert!(s.ack(2, &[], ms(350)).is_undone);
     for n in 3..=10 {
         let verdict = s.ack(n, &[], ms(350 + u64::from(n)));
-        assert_eq!((verdict.lost, s.recovery.board.lost()), (0, 0), "{n}");
+        assert_eq!((verdict.lost, s.recovery.board.lost(&s.records)), (0, 0), "{n}");
         assert!(s.repair(ms(360)).is_empty());
     }
     assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
@@ -405,11 +406,11 @@ fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
     s.recovery.note_unsent(&mut s.records, true);
     assert!(!s.ack(1, &[], ms(350)).is_undone);
     assert!(s.repair(ms(350)).is_empty(), "no repetition");
-    assert_eq!(s.recovery.allowance(), 2 * MSS);
+    assert_eq!(s.recovery.allowance(&s.records), 2 * MSS);
     s.send(2, ms(350));
     s.recovery.note_unsent(&mut s.records, true);
     assert!(s.ack(2, &[], ms(351)).is_undone, "an original");
-    assert!(s.repair(ms(351)).is_empty() && s.recovery.board.lost() == 0);
+    assert!(s.repair(ms(351)).is_empty() && s.recovery.board.lost(&s.records) == 0);
 
     // Only the new ones arrive: all else was lost.
     let mut s = after_a_timeout();
@@ -517,13 +518,16 @@ fn a_peer_that_forgets_what_it_reported_gets_it_again() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(4, ms(0));
     s.hear(0, &[(0, 3)], ms(100));
-    assert_eq!(s.recovery.board.sacked(), 3 * MSS);
+    assert_eq!(s.recovery.board.sacked(&s.records), 3 * MSS);
     let (_, at) = s.timer().unwrap();
     let mut now = at;
     while s.expire(now) != TimeoutKind::Timeout {
         now += Duration::from_millis(100);
     }
-    assert_eq!((s.recovery.board.sacked(), s.recovery.board.lost()), (0, 4 * MSS));
+    assert_eq!(
+        (s.recovery.board.sacked(&s.records), s.recovery.board.lost(&s.records)),
+        (0, 4 * MSS)
+    );
 }
 
 /// An ACK in flight.
@@ -621,7 +625,8 @@ fn transfer_with(
     let (sack, timestamps, algorithm) = kind;
     let agreement = Agreement { sack, ..ALL };
     let total = 1000 * MSS;
-    let mut records = SentSegments::new(10_000, places);
+    let mut records = SentSegments::new(10_000, 4);
+    records.losses = StateSlab::new(places);
     let mut r = Recovery::new(Seq(0), MSS, algorithm, ms(0));
     let mut path = Path {
         random: PublicRandom::new(seed),
@@ -644,7 +649,7 @@ fn transfer_with(
         );
         // Send what is permitted.
         loop {
-            let room = r.allowance();
+            let room = r.allowance(&records);
             if let Some((start, len)) = r.next_lost(&records) {
                 if room < MSS.min(len) {
                     break;
@@ -702,12 +707,12 @@ fn transfer_with(
             }
         }
         let b = r.board();
-        assert!(b.sacked() + b.lost() <= b.outstanding());
+        assert!(b.sacked(&records) + b.lost(&records) <= b.outstanding());
         assert!(r.window().window() >= MSS);
     }
     assert_eq!((path.next, records.available()), (total, 10_000));
     r.clear(&mut records);
-    assert_eq!(records.losses.in_use(), 0);
+    assert_eq!((records.losses.in_use(), records.marks.in_use()), (0, 0));
     (now.as_nanos() / 1_000_000, sent as f64 / f64::from(total))
 }
 
@@ -728,10 +733,10 @@ fn a_sender_without_memory_for_its_losses_repairs_them_as_ever() {
     }
     // The window is halved, once, and there is no undo.
     let mut s = Sender::new(Algorithm::Cubic);
-    s.records = SentSegments::new(10_000, 0);
+    s.records.losses = StateSlab::new(0);
     s.send(10, ms(0));
     assert!(s.ack(0, &[(1, 4)], ms(100)).is_reduced);
-    assert_eq!((s.recovery.window().window(), s.recovery.allowance()), (5 * MSS, MSS));
+    assert_eq!((s.recovery.window().window(), s.recovery.allowance(&s.records)), (5 * MSS, MSS));
     assert_eq!(s.repair(ms(100)).len(), 1);
     assert!(!s.ack_echo(5, &[], Some(ms(0)), ms(150)).is_undone);
     assert_eq!(s.recovery.window().ssthresh(), 5 * MSS);
@@ -770,7 +775,7 @@ fn slow_start_goes_on_after_a_rest_as_if_nothing_had_been_given_back() {
     let (mut now, mut sent) = (ms(0), 0);
     for round in 0..12_u64 {
         for (s, keeps) in [(&mut left, false), (&mut kept, true)] {
-            let burst = (s.recovery.allowance() / MSS).min(60);
+            let burst = (s.recovery.allowance(&s.records) / MSS).min(60);
             s.send(burst, now);
             if keeps {
                 s.recovery.on_size_probe(&mut s.records, Seq(u32::MAX / 2), 1);

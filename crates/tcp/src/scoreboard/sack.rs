@@ -60,17 +60,17 @@ impl Scoreboard {
                 return;
             }
             *steps -= 1;
-            self.cursor = at;
-            let next = record.next;
+            let (next, outcome) = (record.next, record.outcome);
             let from = record.cut_behind(left.later(record.start));
             let to = record.cut_before(right.earlier(record.end()));
-            if record.outcome != SegmentOutcome::Sacked && from.is_before(to) {
+            self.change_marks(records, |marks| marks.cursor = at);
+            if outcome != SegmentOutcome::Sacked && from.is_before(to) {
                 let Some(index) = self.carve(records, at, (from, to)) else {
                     return;
                 };
                 self.mark_sacked(records, segment, (rack, change), index);
                 at = self.merge(records, index);
-                self.cursor = at;
+                self.change_marks(records, |marks| marks.cursor = at);
                 at = records.at(at).map_or(NONE, |record| record.next);
             } else {
                 at = next;
@@ -80,19 +80,27 @@ impl Scoreboard {
 
     /// The record that contains `left`, searched from the cursor in either direction. Where the
     /// steps are used up, the cursor is that much nearer for the next ACK.
-    fn seek(&mut self, records: &SentSegments, left: Seq, steps: &mut u32) -> Option<u32> {
-        if self.cursor == NONE {
-            self.cursor = self.by_seq.first;
+    fn seek(&mut self, records: &mut SentSegments, left: Seq, steps: &mut u32) -> Option<u32> {
+        let first = self.by_seq.first;
+        records.at(first)?;
+        let mut cursor = self.marks(records)?.cursor;
+        if cursor == NONE {
+            cursor = first;
         }
-        loop {
-            let record = records.at(self.cursor)?;
+        let found = loop {
+            let Some(record) = records.at(cursor) else { break None };
             if left.is_within(record.start, record.len) {
-                return Some(self.cursor);
+                break Some(cursor);
             }
-            *steps = steps.checked_sub(1)?;
+            match steps.checked_sub(1) {
+                Some(fewer) => *steps = fewer,
+                None => break None,
+            }
             let is_behind = left.is_before(record.start);
-            self.cursor = if is_behind { record.prev } else { record.next };
-        }
+            cursor = if is_behind { record.prev } else { record.next };
+        };
+        self.change_marks(records, |marks| marks.cursor = cursor);
+        found
     }
 
     /// Splits a range off into a record of its own.
@@ -123,16 +131,18 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.outcome == SegmentOutcome::Lost {
-            self.lost -= record.len;
-        }
+        let was_lost = record.outcome == SegmentOutcome::Lost;
         record.outcome = SegmentOutcome::Sacked;
         record.segments = u16::try_from(record.segment_count()).unwrap_or(u16::MAX);
-        self.sacked += record.len;
-        self.sacked_segments += u32::from(record.segments);
-        change.sacked += record.len;
+        let (len, segments) = (record.len, u32::from(record.segments));
+        change.sacked += len;
         let told = (record.sent_at, (record.start, record.end()), record.retransmits);
         arrived(rack, change, segment, told);
+        self.change_marks(records, |marks| {
+            marks.lost -= if was_lost { len } else { 0 };
+            marks.sacked += len;
+            marks.sacked_segments += segments;
+        });
     }
 
     /// Merges a SACKed record with SACKed neighbours: its segment boundaries are no longer needed.
@@ -169,13 +179,14 @@ impl Scoreboard {
             let next = record.next;
             if record.outcome == SegmentOutcome::Sacked {
                 record.outcome = SegmentOutcome::Lost;
-                record.head = record.unit.min(u16::try_from(record.len).unwrap_or(u16::MAX));
-                self.lost += record.len;
-                records.append_by_time(&mut self.lost_list, at);
+                let len = record.len;
+                record.head = record.unit.min(u16::try_from(len).unwrap_or(u16::MAX));
+                self.change_lost_list(records, |records, list| records.append_by_time(list, at));
+                self.change_marks(records, |marks| marks.lost += len);
             }
             at = next;
         }
-        (self.sacked, self.sacked_segments) = (0, 0);
+        self.change_marks(records, |marks| (marks.sacked, marks.sacked_segments) = (0, 0));
     }
 }
 

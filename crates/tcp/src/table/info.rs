@@ -94,7 +94,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn info(&self, id: ConnectionId, now: Instant) -> Result<Info, StaleHandle> {
         let it = self.named(id)?;
         let (board, rtt) = (it.recovery.board(), it.recovery.rtt());
-        let repeated = board.repeated(&self.records);
+        let records = &self.records;
+        let repeated = board.repeated(records);
         let threshold = it.recovery.window().ssthresh();
         Ok(Info {
             state: it.state(),
@@ -106,9 +107,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
             window: it.recovery.window().window(),
             threshold: (threshold < UNLIMITED).then_some(threshold),
             outstanding: board.outstanding(),
-            sacked: board.sacked(),
-            lost: board.lost(),
-            lost_so_far: board.lost() + repeated,
+            sacked: board.sacked(records),
+            lost: board.lost(records),
+            lost_so_far: board.lost(records) + repeated,
             repeated,
             unsent: it.snd.unsent(),
             usable: it.snd.usable(),

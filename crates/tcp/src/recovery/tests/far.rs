@@ -68,7 +68,7 @@ fn a_loss_is_found_however_much_was_sent_since_the_last_one() {
                 }
                 assert_eq!(lost, MSS, "{sack} {far} {round}");
                 let (start, len) = s.recovery.next_lost(&s.records).unwrap();
-                assert!(s.recovery.allowance() >= MSS);
+                assert!(s.recovery.allowance(&s.records) >= MSS);
                 s.recovery.on_retransmitted(
                     &mut s.records,
                     start,

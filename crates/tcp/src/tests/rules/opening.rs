@@ -13,7 +13,7 @@ use crate::{ConnectionError, ListenError, OpenError, RecvError, TcpConfig, TcpSe
 #[test]
 fn an_idle_connection_takes_no_more_than_its_bound() {
     let bytes = crate::ConnectionTable::<floodwall_syncache::SynCache>::connection_bytes();
-    assert!(bytes <= 576, "{bytes}");
+    assert!(bytes <= 512, "{bytes}");
 }
 
 #[test]

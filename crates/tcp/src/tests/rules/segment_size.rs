@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use floodwall_packet::PacketList;
 use floodwall_wire::tcp::TcpHeader;
-use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use crate::tests::peer::{A, Out, Peer, put};
 use crate::{ConnectionId, TcpSettings};
@@ -126,8 +126,8 @@ fn a_duplicate_is_reported_by_one_segment_of_a_run() {
         text(&mut peer, false, (1, 100), 1);
         let _ = peer.read(id, 100);
         let again = [1, 101].map(|n| floodwall_base::Seq(peer.theirs(n)));
-        let connection = peer.host.tcp.named_mut(id).unwrap();
-        connection.out_of_order.note_duplicate(again[0], again[1]);
+        let (connection, rare) = peer.host.tcp.named_rare(id).unwrap();
+        connection.keep_duplicate(rare, SackBlock { left: again[0].0, right: again[1].0 });
         let (now, bytes) = (peer.now, peer.bytes(&put(A, 101, 10 * 1400)));
         let (tcp, mut lend) = peer.host.lend(now);
         let packet = lend.pool.packet_from(&bytes).unwrap();
