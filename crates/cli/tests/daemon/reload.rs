@@ -165,13 +165,6 @@ fn hangups_reload_user_signals_never_kill_and_systemd_is_told() {
     assert!(said.contains("floodwall: running for "), "SIGUSR1 reports the counts: {said}");
 }
 
-/// Packets that the kernel has dropped on their way to the TAP of the calling thread's namespace.
-fn dropped_by_the_kernel() -> u64 {
-    let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    let row = interfaces.lines().find_map(|line| line.trim_start().strip_prefix("fw0:"));
-    row.unwrap().split_whitespace().nth(11).unwrap().parse().unwrap()
-}
-
 #[test]
 fn reloads_under_flood_lose_no_request() {
     if !may() {
@@ -179,6 +172,9 @@ fn reloads_under_flood_lose_no_request() {
     }
     let running = start("flood");
     running.instance.give_peer();
+    // Room for a second of the flood: where other programs have the cores, the kernel drops no
+    // request before it reaches us.
+    running.instance.beside("ip link set fw0 txqueuelen 65536");
     static DONE: AtomicBool = AtomicBool::new(false);
     // Datagrams to a port without a socket, as many as one thread can send in bursts.
     let flood = running.instance.within(|| {
@@ -197,20 +193,15 @@ fn reloads_under_flood_lose_no_request() {
         let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         socket.connect("10.0.0.2:7001").unwrap();
-        let (mut asked, mut lost, mut never_came) = (0_u64, 0_u64, 0_u64);
+        let (mut asked, mut lost) = (0_u64, 0_u64);
         let mut room = [0; 64];
         while !DONE.load(Ordering::Relaxed) && asked < 1_000_000 {
-            let before = dropped_by_the_kernel();
             asked += 1;
             socket.send(&asked.to_be_bytes()).unwrap();
             let answered = socket.recv(&mut room).is_ok_and(|n| room[..n] == asked.to_be_bytes());
-            // Where other programs have the cores the flood fills the kernel's queue of the TAP,
-            // and the kernel drops requests too: those have not reached us.
-            let came = dropped_by_the_kernel() == before;
-            lost += u64::from(!answered && came);
-            never_came += u64::from(!answered && !came);
+            lost += u64::from(!answered);
         }
-        (asked, lost, never_came)
+        (asked, lost)
     });
     let texts = [
         FILE.replace("mac =", "access = [\"deny udp dport 11\"]\nmac ="),
@@ -233,10 +224,9 @@ fn reloads_under_flood_lose_no_request() {
         assert!(answer.contains("error") == (turn % texts.len() == 4), "{turn}: {answer}");
     }
     DONE.store(true, Ordering::Relaxed);
-    let (sent, (asked, lost, never_came)) = (flood.join().unwrap(), honest.join().unwrap());
+    let (sent, (asked, lost)) = (flood.join().unwrap(), honest.join().unwrap());
     assert!(sent > 1000 && asked > 100, "{sent} flooded, {asked} asked");
     assert_eq!(lost, 0, "of {asked} requests during the reloads ({refused} refused)");
-    assert!(never_came * 100 <= asked, "{never_came} of {asked} dropped by the kernel");
     eprintln!("{asked} requests answered, {sent} flooded, {refused} reloads refused");
     running.write(FILE);
     running.end();
