@@ -1,6 +1,6 @@
 //! `RareState`: what few connections need, and those that do not at each segment: unusual settings,
-//! the budget of challenge ACKs, what was found out about a path, a FIN that came too early, data
-//! that came twice, timers of keepalives and of memory to come.
+//! the budget of challenge ACKs, the state of path MTU discovery, an out-of-order FIN, duplicate
+//! data to report (D-SACK), the keepalive timer, and the timer of a retry for want of memory.
 //!
 //! A connection takes one from its shard's slab when it has something to keep there, and gives it
 //! back when it is freed. Flags of the connection say which parts are of note
@@ -9,13 +9,13 @@
 //!
 //! # Under flood
 //! Reachable by any host that forges a peer's address and hits its window (challenge ACKs, answers
-//! to segments outside of the window), by a peer whose FIN overtakes its data or that repeats data,
+//! to segments outside of the window), by a peer that sends an out-of-order FIN or duplicate data,
 //! and by routers (packet too big); by programs with such settings; by all that fills the pool.
 //! Bound: one for each place ([`crate::state_slab`]), so that the flood of one connection takes
-//! none from another. When full, which the bound excludes: no challenge ACK is sent, the early FIN
-//! is dropped like early data, data that came twice is not reported, a report of a router is
-//! ignored, and there is no keepalive. Honest traffic loses nothing. Moves no counter of its own.
-//! Shown by `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
+//! none from another. When full, which the bound excludes: no challenge ACK is sent, a FIN out of
+//! order is dropped, duplicate data is not reported, a packet too big is ignored, and there is no
+//! keepalive. Honest traffic loses nothing. Moves no counter of its own. Shown by
+//! `answers_out_of_window_take_one_rare_state_of_the_connection_that_is_hit`.
 
 mod of_connection;
 
@@ -59,4 +59,4 @@ impl RareState {
     };
 }
 
-const _: () = assert!(size_of::<RareState>() <= 96, "beside a connection that is particular");
+const _: () = assert!(size_of::<RareState>() <= 96, "beside a connection of 512 bytes");

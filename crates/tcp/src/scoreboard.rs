@@ -86,7 +86,7 @@ impl Scoreboard {
         (self.outstanding() - marks.sacked - marks.lost).saturating_sub(marks.presumed)
     }
 
-    /// Whether nothing is SACKed, lost or presumed delivered; it may be false then as well.
+    /// Whether it has no marks: then nothing is SACKed, lost or presumed delivered.
     #[inline(always)]
     pub(crate) const fn is_unmarked(&self) -> bool {
         self.marks == NO_STATE

@@ -234,7 +234,7 @@ impl Connection {
     ) -> InputOutcome {
         self.due.add(ConnectionDue::ACK);
         if segment.has(TcpFlags::FIN) {
-            // Where there is no room to note it, it is lost like early data.
+            // Without a rare state it is dropped.
             if let Some(state) = self.rare(&mut cx.records.rare) {
                 state.fin_end = segment.seq + segment.len;
                 self.fin_ahead = true;

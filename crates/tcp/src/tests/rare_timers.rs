@@ -1,4 +1,4 @@
-//! The timers that few connections have: they are in a rare state, and are as timers of all.
+//! The keepalive timer and the retry timer, which are in a rare state: set, hastened, due, cleared.
 
 use floodwall_base::Instant;
 
