@@ -24,16 +24,30 @@ const fn tcp(name: &'static str) -> Row {
     Row { bench: "tcp", name, few: 1000, many: 3000, each: 1 }
 }
 
+/// Connections of which 64 are open at once.
+const fn at_once(name: &'static str) -> Row {
+    Row { few: 640, many: 3840, ..tcp(name) }
+}
+
+/// 64 KiB in bulk.
+const fn bulk(name: &'static str) -> Row {
+    Row { few: 100, many: 300, ..tcp(name) }
+}
+
 /// A burst of 32 datagrams.
 const fn udp(name: &'static str) -> Row {
     Row { bench: "udp", name, few: 50, many: 150, each: 32 }
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 16] = [
     tcp("Floodwall IPv4 ping-pong."),
     tcp("Floodwall IPv6 ping-pong."),
     tcp("Floodwall IPv4 connections."),
     tcp("Floodwall IPv6 connections."),
+    at_once("Floodwall IPv4 connections, 64 at once"),
+    at_once("Floodwall IPv6 connections, 64 at once"),
+    bulk("Floodwall IPv4 bulk."),
+    bulk("Floodwall IPv6 bulk."),
     tcp("smoltcp IPv4 ping-pong."),
     tcp("smoltcp IPv4 connections."),
     udp("Floodwall IPv4 64 B, bare IP, singly"),
@@ -50,8 +64,8 @@ const LWIP_ROWS: [Row; 10] = [
     tcp("IPv6 ping-pong"),
     tcp("IPv4 connections"),
     tcp("IPv6 connections"),
-    Row { few: 640, many: 3840, ..tcp("IPv4 connections, 64 at once") },
-    Row { few: 100, many: 300, ..tcp("IPv4 bulk") },
+    at_once("IPv4 connections, 64 at once"),
+    bulk("IPv4 bulk"),
     udp("IPv4 64 B"),
     udp("IPv6 64 B"),
     udp("IPv4 1472 B"),
